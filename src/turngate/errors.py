@@ -8,6 +8,7 @@ TurngateError
 ├── TurnAlreadyStartedError  the turn id is in use
 ├── TurnFailedError        the turn ended as failed, cancelled, terminated or timed out
 └── ServerError            the Temporal server can't be reached or lacks something
+    └── NoWorkerError      no worker answered in time
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class ConfigError(TurngateError):
 
 class ServerError(TurngateError):
     """The Temporal server can't be reached, or lacks something that is needed."""
+
+
+class NoWorkerError(ServerError):
+    """No worker answered: start one that serves the run's task queue, then try again."""
 
 
 class TurnAlreadyStartedError(TurngateError):
@@ -80,11 +85,16 @@ class Refusal:
 
 
 class RefusedError(TurngateError):
-    """A request was refused and nothing was changed. `refusals` has one entry a decision that was at fault."""
+    """A request was refused and nothing was changed. `refusals` has one entry a decision that was at fault.
+
+    `receipts` is filled only where one request spoke to several runs: all or none holds within a run, and these are
+    the receipts of the runs that took their part.
+    """
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
         super().__init__("; ".join(refusal.message for refusal in refusals))
         self.refusals = tuple(refusals)
+        self.receipts: tuple[Any, ...] = ()
 
     @property
     def code(self) -> str:

@@ -1,0 +1,122 @@
+"""Calls to the Temporal server, with its errors said in our words.
+
+A server error tells of RPC codes; whoever called wants to know whether the run is gone, has ended, or has no worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    RPCTimeoutOrCancelledError,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from turngate.contracts import Json
+from turngate.errors import REFUSALS, NoWorkerError, Refusal, RefusedError, ServerError, TurngateError, refuse
+
+QUERY_LIMIT = 5.0
+"""Seconds to wait for the answer to a query: a worker that has to replay the run first needs under one."""
+RPC_LIMIT = timedelta(seconds=10)
+
+_NO_ANSWER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+
+
+async def query(client: Client, turn_id: str, name: str, arg: Json | None = None, *, limit: float = QUERY_LIMIT) -> Json:
+    """Ask a run. Raises UnknownApprovalError for a run that does not exist, NoWorkerError where nobody answers."""
+    handle = client.get_workflow_handle(turn_id)
+    args = [] if arg is None else [arg]
+    with explained(turn_id):
+        answer = await handle.query(name, args=args, rpc_timeout=timedelta(seconds=limit))
+    return answer if isinstance(answer, dict) else {}
+
+
+async def paged(client: Client, turn_id: str, name: str, *, start: int = 0, limit: float = QUERY_LIMIT) -> AsyncIterator[Json]:
+    """Ask a run page by page, for no answer is larger than 512 KiB."""
+    position: int | None = start
+    while position is not None:
+        page = await query(client, turn_id, name, {"start": position}, limit=limit)
+        yield page
+        position = page.get("next")
+
+
+@contextmanager
+def explained(turn_id: str) -> Iterator[None]:
+    """Turn the server's errors about a run into ours."""
+    try:
+        yield
+    except RPCError as error:
+        raise explain(error, turn_id) from error
+    except RPCTimeoutOrCancelledError as error:
+        reraise_cancellation()
+        raise no_worker(turn_id) from error
+    except WorkflowQueryFailedError as error:
+        raise ServerError(f"run {turn_id!r} does not answer: {error.message}") from error
+
+
+def explain(error: RPCError, turn_id: str) -> TurngateError:
+    """Return our error for one of the server's."""
+    if error.status is RPCStatusCode.NOT_FOUND:
+        return _gone(error, turn_id)
+    if error.status in _NO_ANSWER or "no poller" in error.message:
+        return no_worker(turn_id)
+    if "in failed state" in error.message:
+        return ServerError(
+            f"run {turn_id!r} can't go on: its workflow task fails. The Temporal UI shows why; a worker with the"
+            " cause mended lets it go on by itself"
+        )
+    if error.status is RPCStatusCode.UNAVAILABLE:
+        return ServerError(f"the Temporal server can't be reached: {error.message}")
+    return ServerError(f"the Temporal server refused: {error.message}")
+
+
+def no_worker(turn_id: str) -> NoWorkerError:
+    """Return the error for a run that nobody works on."""
+    return NoWorkerError(
+        f"no worker answered for {turn_id!r}: start one that serves its task queue (`turngate worker`), then try again"
+    )
+
+
+def refusal(error: WorkflowUpdateFailedError, turn_id: str) -> TurngateError:
+    """Return our error for a refused update: its first detail lists the refusals."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        return ServerError(f"run {turn_id!r} failed to answer: {cause}")
+    refusals = _refusals(cause)
+    if refusals:
+        return RefusedError.of(refusals)
+    if cause.type == "AcceptedUpdateCompletedWorkflow":
+        return refuse("closed", f"run {turn_id!r} ended before it could answer")
+    if cause.type in REFUSALS:
+        return refuse(cause.type, cause.message)
+    return ServerError(f"run {turn_id!r} does not take this request: {cause.message}")
+
+
+def reraise_cancellation() -> None:
+    """Raise CancelledError when the caller's own task is being cancelled.
+
+    The SDK answers a cancelled update with the same error as a timeout, which would swallow the cancellation.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _gone(error: RPCError, turn_id: str) -> RefusedError:
+    if "already completed" in error.message:
+        return refuse("closed", f"run {turn_id!r} has ended, so nothing was changed")
+    return refuse("unknown_approval", f"there is no run {turn_id!r}: check the id and the namespace")
+
+
+def _refusals(cause: ApplicationError) -> list[Refusal]:
+    details = cause.details[0] if cause.details else None
+    entries = details.get("refusals") if isinstance(details, dict) else None
+    return [Refusal.from_json(entry) for entry in entries or () if isinstance(entry, dict)]
