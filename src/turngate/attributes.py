@@ -6,6 +6,7 @@ worker has seen that they are there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -28,6 +29,8 @@ TYPES: Mapping[str, IndexedValueType.ValueType] = {
     THREAD.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     WAITING.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
+
+logger = logging.getLogger(__name__)
 
 _TIMEOUT = timedelta(seconds=10)
 # Temporal Cloud and hardened clusters keep the operator service to themselves.
@@ -114,3 +117,29 @@ def _type_name(name: str) -> str:
 def _readable(value: IndexedValueType.ValueType) -> str:
     words = IndexedValueType.Name(value).removeprefix("INDEXED_VALUE_TYPE_").split("_")
     return "".join(word.capitalize() for word in words)
+
+
+class Presence:
+    """Whether a worker's namespace has the search attributes. Not asked yet, or no answer, counts as no."""
+
+    def __init__(self, present: bool = False) -> None:
+        self._present = present
+
+    def __bool__(self) -> bool:
+        return self._present
+
+    async def check(self, client: Client) -> None:
+        """Ask the server. Never fatal: runs do without, and the log says what to run."""
+        try:
+            absent = await missing(client)
+        except ServerError as error:
+            logger.warning("turns will not be listed by search attributes: %s", error)
+            return
+        self._present = not absent
+        if absent:
+            logger.warning(
+                "namespace %r lacks the search attributes %s, so turns are not listed by them: run `turngate setup`, "
+                "then start the worker again",
+                client.namespace,
+                ", ".join(absent),
+            )
