@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 from temporalio.client import (
     Client,
@@ -30,7 +29,9 @@ RPC_LIMIT = timedelta(seconds=10)
 _NO_ANSWER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 
-async def query(client: Client, turn_id: str, name: str, arg: Json | None = None, *, limit: float = QUERY_LIMIT) -> Json:
+async def query(
+    client: Client, turn_id: str, name: str, arg: Json | None = None, *, limit: float = QUERY_LIMIT
+) -> Json:
     """Ask a run. Raises UnknownApprovalError for a run that does not exist, NoWorkerError where nobody answers."""
     handle = client.get_workflow_handle(turn_id)
     args = [] if arg is None else [arg]
@@ -39,7 +40,9 @@ async def query(client: Client, turn_id: str, name: str, arg: Json | None = None
     return answer if isinstance(answer, dict) else {}
 
 
-async def paged(client: Client, turn_id: str, name: str, *, start: int = 0, limit: float = QUERY_LIMIT) -> AsyncIterator[Json]:
+async def paged(
+    client: Client, turn_id: str, name: str, *, start: int = 0, limit: float = QUERY_LIMIT
+) -> AsyncIterator[Json]:
     """Ask a run page by page, for no answer is larger than 512 KiB."""
     position: int | None = start
     while position is not None:

@@ -70,12 +70,12 @@ async def send(client: Client, batch: Batch) -> list[Receipt]:
     return receipts_of(answer)
 
 
-async def request(client: Client, turn_id: str, name: str, arg: Json, *, limit: float = REQUEST_LIMIT) -> Json:
+async def request(client: Client, turn_id: str, name: str, arg: Json, *, update_id: str | None = None) -> Json:
     """Send an update that has no signal to fall back on. Raises NoWorkerError when nobody answers in time."""
     arg = {key: value for key, value in arg.items() if value is not None}
     check_json(arg, "the request", DECISION_LIMIT)
     try:
-        answer = await _update(client, turn_id, name, arg, f"{name}-{uuid.uuid4().hex}", limit)
+        answer = await _update(client, turn_id, name, arg, update_id or f"{name}-{uuid.uuid4().hex}", REQUEST_LIMIT)
     except _NoAnswer as error:
         raise rpc.no_worker(turn_id) from error
     return answer if isinstance(answer, dict) else {}

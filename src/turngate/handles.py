@@ -1,0 +1,207 @@
+"""`TurnHandle`: one turn, from the outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, TerminatedError
+from temporalio.exceptions import CancelledError as WorkflowCancelledError
+from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
+
+from turngate import rpc, sending
+from turngate.contracts import Approval, Json, Message, Receipt, Refused, Rule, TurnResult
+from turngate.errors import NoWorkerError, RefusedError, TurnFailedError
+from turngate.payloads import for_run
+
+if TYPE_CHECKING:
+    from turngate.events import Event
+
+_CLOSED_AS = {
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
+}
+
+
+@dataclass(frozen=True)
+class TurnHandle:
+    """One turn. Get it from `client.start_turn(...)` or, by its id, from `client.turn(id)`.
+
+    Every method raises UnknownApprovalError where there is no such run, ClosedError for a change to one that has
+    ended, NoWorkerError where no worker answers, ServerError where the server does not.
+    """
+
+    client: Client
+    id: str
+
+    async def result(self) -> TurnResult:
+        """Wait until the turn has ended and return how. Raises TurnFailedError for any other end.
+
+        Waiting costs the run nothing and may last for days. What was too long to travel with the result is read from
+        the run; without a worker `left_out` keeps saying what is missing.
+        """
+        while True:
+            try:
+                with rpc.explained(self.id):
+                    answer = await self.client.get_workflow_handle(self.id).result()
+                return await self._completed(TurnResult.model_validate(answer))
+            except WorkflowFailureError as error:
+                if not await self._was_reset(error):
+                    raise self._failed(error.cause) from error
+
+    async def status(self) -> Json:
+        """Return what the turn is at: `status`, `agent`, `thread_id`, `steps`, `usage`, `waiting` and more.
+
+        `status` is running, waiting, how it ended, or failed, cancelled, terminated, timed_out.
+        """
+        with rpc.explained(self.id):
+            description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+        closed_as = _CLOSED_AS.get(description.status) if description.status else None
+        try:
+            state = await rpc.query(self.client, self.id, "status")
+        except NoWorkerError:
+            if description.status is WorkflowExecutionStatus.RUNNING:
+                raise
+            state = {"status": "completed"}
+        return {**state, "status": closed_as} if closed_as else state
+
+    async def pending(self) -> list[Approval]:
+        """Return what waits for people in this turn and in its open subagents, in the order it was raised.
+
+        A subagent's approvals come after the turn's own; `context.path` says where they belong.
+        """
+        approvals, children = await pending_of(self.client, self.id)
+        for below in await asyncio.gather(*(self._of_child(child) for child in children)):
+            approvals += below
+        return approvals
+
+    async def approvals(self) -> list[Approval]:
+        """Return the whole record of this turn: every approval, settled ones included."""
+        pages = [page async for page in rpc.paged(self.client, self.id, "approvals")]
+        return [Approval.model_validate(entry) for page in pages for entry in page.get("approvals", [])]
+
+    async def messages(self, start: int = 0) -> list[Message]:
+        """Return the conversation from message `start` on, as the JSON of LangChain's messages.
+
+        `turngate.message_json.to_langchain` makes objects of them.
+        """
+        pages = [page async for page in rpc.paged(self.client, self.id, "messages", start=start)]
+        return [message for page in pages for message in page.get("messages", [])]
+
+    async def rules(self) -> list[Rule]:
+        """Return the remembered decisions in force."""
+        answer = await rpc.query(self.client, self.id, "rules")
+        return [Rule.model_validate(entry) for entry in answer.get("rules", [])]
+
+    async def refused(self) -> list[Refused]:
+        """Return the last refused signals. (An update's refusal is told to its sender alone.)"""
+        answer = await rpc.query(self.client, self.id, "refused")
+        return [Refused.model_validate(entry) for entry in answer.get("refused", [])]
+
+    async def decide(self, payload: Any) -> list[Receipt]:
+        """Send decisions of any documented form to this turn, lists by position included, and return the receipts.
+
+        Raises RefusedError (one class a code), with nothing changed. Where no worker answers within three seconds the
+        decision is left with the server: outcome `queued`.
+        """
+        return await sending.send(self.client, for_run(self.id, payload))
+
+    async def stop(self, reason: str | None = None, *, reviewer: str | None = None) -> Json:
+        """Stop the turn: what waits is closed as cancelled, what runs is cancelled, and the turn returns what there is.
+
+        Returns at once; `result()` waits for the end.
+        """
+        return await sending.request(self.client, self.id, "stop", {"reason": reason, "reviewer": reviewer})
+
+    async def reassign(self, approval_id: str, reviewers: Sequence[str], *, reviewer: str | None = None) -> Json:
+        """Hand an approval to other reviewers. Its present reviewers, `escalate_to` and `admins` may."""
+        change = {"approval_id": approval_id, "reviewers": list(reviewers), "reviewer": reviewer}
+        return await sending.request(self.client, self.id, "reassign", change)
+
+    async def revoke_rule(
+        self, rule_id: str | None = None, *, tool: str | None = None, reviewer: str | None = None
+    ) -> Json:
+        """Take back a remembered decision, named by its id or by the tool that it is about."""
+        change = {"rule_id": rule_id, "tool": tool, "reviewer": reviewer}
+        return await sending.request(self.client, self.id, "revoke_rule", change)
+
+    def events(self, *, offset: int = 0) -> AsyncIterator[Event]:
+        """Follow the turn live: steps, tools, approvals, messages, the end, and tokens where the turn streams them.
+
+        `offset` is the `offset` of the last event seen plus one, to go on after a broken connection. Any number of
+        readers may follow; none of them costs the run anything.
+        """
+        from turngate.events import stream
+
+        return stream(self.client, self.id, offset=offset)
+
+    async def _of_child(self, child: str) -> list[Approval]:
+        try:
+            return await TurnHandle(self.client, child).pending()
+        except RefusedError:
+            # It ended, and its history may be gone, between the two questions.
+            return []
+
+    async def _completed(self, result: TurnResult) -> TurnResult:
+        """Fetch what the result had no room for."""
+        changes: dict[str, Any] = {}
+        try:
+            if result.messages is None:
+                start = int((await self.status()).get("first_new_message", 0))
+                changes["messages"] = await self.messages(start)
+            if "approvals" in result.left_out:
+                changes["approvals"] = await self.approvals()
+        except NoWorkerError:
+            return result
+        if not changes:
+            return result
+        left_out = [name for name in result.left_out if name not in changes]
+        return result.model_copy(update={**changes, "left_out": left_out})
+
+    async def _was_reset(self, error: WorkflowFailureError) -> bool:
+        """A reset terminates the run and goes on with another of the same id."""
+        if not isinstance(error.cause, TerminatedError):
+            return False
+        description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+        return description.status is not WorkflowExecutionStatus.TERMINATED
+
+    def _failed(self, cause: BaseException) -> TurnFailedError:
+        kinds = (
+            (WorkflowCancelledError, "cancelled"),
+            (TerminatedError, "terminated"),
+            (WorkflowTimeoutError, "timed_out"),
+        )
+        status = next((name for kind, name in kinds if isinstance(cause, kind)), "failed")
+        return TurnFailedError(self.id, status, _reason(cause))
+
+
+@dataclass(frozen=True)
+class Paused:
+    """The turn waits for people: `approvals` are what for. Go on with `turn.result()` when they are decided."""
+
+    turn: TurnHandle
+    approvals: list[Approval]
+
+
+async def pending_of(
+    client: Client, turn_id: str, *, limit: float = rpc.QUERY_LIMIT
+) -> tuple[list[Approval], list[str]]:
+    """Return a run's own open approvals and the ids of its open children."""
+    approvals: list[Approval] = []
+    children: list[str] = []
+    async for page in rpc.paged(client, turn_id, "pending", limit=limit):
+        approvals += [Approval.model_validate(entry) for entry in page.get("approvals", [])]
+        children = page.get("children", [])
+    return approvals, children
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost message: an activity's own error says more than "activity error"."""
+    while isinstance(error, (ActivityError, ChildWorkflowError)) and error.cause is not None:
+        error = error.cause
+    return error.message if isinstance(error, FailureError) else str(error)

@@ -1,0 +1,254 @@
+"""The inbox: everything that waits for people, over all runs, with no store of our own.
+
+Visibility knows which runs wait and roughly for what; each of them is then asked. Visibility lags a moment behind,
+so a run that has just come to wait, or has just gone on, shows up or vanishes a little later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError
+
+from turngate import attributes, starting
+from turngate.contracts import Approval, ApprovalContext, Json, Receipt
+from turngate.errors import NoWorkerError, RefusedError, ServerError, TurngateError
+from turngate.handles import TurnHandle, pending_of
+from turngate.payloads import by_run
+from turngate.sending import send_all
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE = 20
+"""Runs asked at the same time."""
+_HOPELESS = 3
+"""Unanswered questions on a task queue after which its other runs are not asked any more."""
+
+NO_ATTRIBUTES = (
+    "the namespace lacks Turngate's search attributes, so every running turn was asked, which is slow:"
+    " `turngate setup` registers them"
+)
+NO_WORKER = "details need a worker: none answers on task queue {queue!r}"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What to list; None is everything. `reviewer` lists what names this reviewer, not what is open to everybody."""
+
+    agent: str | None = None
+    tool: str | None = None
+    tag: str | None = None
+    reviewer: str | None = None
+    thread: str | None = None
+
+    def query(self) -> str:
+        """Return the visibility query that narrows the runs down."""
+        parts = [
+            f"WorkflowType = '{starting.TURN}'",
+            "ExecutionStatus = 'Running'",
+            f"{attributes.STATUS.name} = 'waiting'",
+        ]
+        parts += [f"{name} = {_quoted(value)}" for name, value in self._attributes() if value is not None]
+        return " AND ".join(parts)
+
+    def accepts(self, approval: Approval) -> bool:
+        """Check one approval exactly: a run that waits for several things is found by any of them."""
+        wanted = (
+            (self.agent, [approval.context.agent]),
+            (self.tool, [approval.name]),
+            (self.tag, approval.tags),
+            (self.reviewer, approval.reviewers),
+            (self.thread, [approval.context.thread_id]),
+        )
+        return all(value is None or value in found for value, found in wanted)
+
+    def _attributes(self) -> Iterable[tuple[str, str | None]]:
+        yield attributes.AGENT.name, self.agent
+        yield attributes.THREAD.name, self.thread
+        for kind in ("tool", "tag", "reviewer"):
+            value = getattr(self, kind)
+            yield attributes.WAITING.name, None if value is None else f"{kind}:{value}"
+
+
+class Listing(list[Approval]):
+    """A list of approvals; `notes` says what a reader should know about its making."""
+
+    def __init__(self, approvals: Iterable[Approval] = (), notes: Iterable[str] = ()) -> None:
+        super().__init__(approvals)
+        self.notes = list(notes)
+
+
+@dataclass
+class Inbox:
+    """What waits: `await` it for the whole list, or iterate over it with `async for` to see the first ones early.
+
+    Ordered by the start of the run, then as the run raised them. Runs that end meanwhile are left out. Where no worker
+    answers, what visibility knows is listed, with a warning in place of the details.
+    """
+
+    client: Client
+    wanted: Filter
+    indexed: Callable[[], Awaitable[bool]]
+    notes: list[str] = field(default_factory=list)
+    _silent: dict[str, int] = field(default_factory=dict)
+
+    def __await__(self) -> Generator[Any, None, Listing]:
+        return self._list().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Approval]:
+        self._silent.clear()
+        runs = await self._runs()
+        async for approvals in in_order(runs, self._ask, AT_ONCE):
+            for approval in approvals:
+                if self.wanted.accepts(approval):
+                    yield approval
+
+    async def _list(self) -> Listing:
+        approvals = [approval async for approval in self]
+        return Listing(approvals, self.notes)
+
+    async def _runs(self) -> list[WorkflowExecution]:
+        if await self.indexed():
+            query = self.wanted.query()
+        else:
+            query = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
+            self._note(NO_ATTRIBUTES)
+        return await running(self.client, query)
+
+    async def _ask(self, run: WorkflowExecution) -> list[Approval]:
+        queue = run.task_queue
+        if self._silent.get(queue, 0) >= _HOPELESS:
+            return self._known(run)
+        try:
+            approvals, _ = await pending_of(self.client, run.id)
+        except NoWorkerError:
+            self._silent[queue] = self._silent.get(queue, 0) + 1
+            return self._known(run)
+        except RefusedError:
+            return []  # It has ended and is gone.
+        except ServerError as error:
+            self._note(str(error))
+            return self._known(run)
+        return approvals
+
+    def _known(self, run: WorkflowExecution) -> list[Approval]:
+        """What visibility knows of a run that nobody answers for."""
+        note = NO_WORKER.format(queue=run.task_queue)
+        self._note(note)
+        found = run.typed_search_attributes
+        kinds = [entry.partition(":") for entry in found.get(attributes.WAITING) or ()]
+        tags, reviewers = ([value for kind, _, value in kinds if kind == wanted] for wanted in ("tag", "reviewer"))
+        context = ApprovalContext(
+            agent=found.get(attributes.AGENT) or "",
+            thread_id=found.get(attributes.THREAD),
+            turn_id=run.id,
+            run_id=run.run_id,
+        )
+        return [
+            Approval(id=f"{run.id}/?", name=name, tags=tags, reviewers=reviewers, context=context, warnings=[note])
+            for kind, _, name in kinds
+            if kind == "tool"
+        ]
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+            _log.warning("%s", note)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of one decision out of many: a receipt, or the error."""
+
+    approval_id: str
+    receipt: Receipt | None = None
+    error: TurngateError | None = None
+
+
+async def watch(list_all: Callable[[], Awaitable[Listing]], interval: float) -> AsyncIterator[Approval]:
+    """Yield each approval once, when it first shows up. Never ends by itself."""
+    seen: set[str] = set()
+    while True:
+        now = [approval for approval in await list_all() if not approval.id.endswith("/?")]
+        for approval in now:
+            if approval.id not in seen:
+                yield approval
+        seen = {approval.id for approval in now}
+        await asyncio.sleep(interval)
+
+
+async def running(client: Client, query: str) -> list[WorkflowExecution]:
+    """Return the runs that a visibility query finds, the oldest first."""
+    try:
+        runs = [run async for run in client.list_workflows(query)]
+    except RPCError as error:
+        raise ServerError(f"the server can't list runs: {error.message}") from error
+    return sorted(runs, key=lambda run: (run.start_time, run.id))
+
+
+async def stop_all(client: Client, agent: str, reason: str | None, *, indexed: bool) -> list[tuple[str, str]]:
+    """Stop every open turn of an agent; return each turn's id with what it answered."""
+    query = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
+    if indexed:
+        query += f" AND {attributes.AGENT.name} = {_quoted(agent)}"
+
+    async def stop(run: WorkflowExecution) -> tuple[str, str] | None:
+        turn = TurnHandle(client, run.id)
+        try:
+            if not indexed and (await turn.status()).get("agent") != agent:
+                return None
+            return run.id, str((await turn.stop(reason)).get("status", "stopping"))
+        except TurngateError as error:
+            return run.id, str(error)
+
+    answers = [answer async for answer in in_order(await running(client, query), stop, AT_ONCE)]
+    return [answer for answer in answers if answer is not None]
+
+
+async def settle(
+    client: Client, approvals: Sequence[Approval], decision: Json | Callable[[Approval], Json]
+) -> AsyncIterator[Settled]:
+    """Decide many, each on its own, and say of each what became of it."""
+
+    async def one(approval: Approval) -> Settled:
+        answer = decision(approval) if callable(decision) else decision
+        digest = approval.proposal.digest if approval.proposal else approval.digest
+        payload = {"approval_id": approval.id, "digest": digest, **answer}
+        try:
+            receipts = await send_all(client, by_run(payload))
+        except TurngateError as error:
+            return Settled(approval.id, error=error)
+        return Settled(approval.id, receipt=receipts[0] if receipts else None)
+
+    async for report in in_order(approvals, one, AT_ONCE):
+        yield report
+
+
+async def in_order(items: Iterable[T], work: Callable[[T], Awaitable[R]], at_once: int) -> AsyncIterator[R]:
+    """Do `work` on all items, at most `at_once` together, and yield the results in the order of the items."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def bounded(item: T) -> R:
+        async with slots:
+            return await work(item)
+
+    tasks = [asyncio.ensure_future(bounded(item)) for item in items]
+    try:
+        for task in tasks:
+            yield await task
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,147 @@
+"""`ThreadHandle`: a conversation, from the outside. One turn answers each message."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from turngate import rpc, sending, starting
+from turngate.contracts import RESULT_LIMIT, Approval, Json, Message, Rule
+from turngate.errors import ConfigError, UnknownApprovalError, refuse
+from turngate.handles import TurnHandle
+from turngate.payloads import check_json
+
+THREAD = "AgentThread"
+OnBusy = Literal["queue", "refuse", "stop"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of a message: the number and the id of the turn that answers it, and whether that has to wait."""
+
+    turn: int
+    turn_id: str
+    queued: bool
+
+
+@dataclass(frozen=True)
+class ThreadHandle:
+    """A conversation. Get it from `client.thread(id, agent=...)`; the first message starts it.
+
+    Errors as for TurnHandle; `send` also raises BusyError.
+    """
+
+    client: Client
+    id: str
+    agent: str | None = None
+    task_queue: str = "turngate"
+    indexed: Callable[[], Awaitable[bool]] | None = None
+
+    async def send(
+        self,
+        message: str,
+        on_busy: OnBusy | None = None,
+        *,
+        context: Json | None = None,
+        requested_by: str | None = None,
+        review_also: Sequence[str] = (),
+        message_id: str | None = None,
+    ) -> Sent:
+        """Send a message; a turn of its own answers it.
+
+        While a turn is open the message waits for it (`queue`, the default), is refused with BusyError (`refuse`), or
+        stops it (`stop`). Send again with the same `message_id` after a broken connection and it counts once.
+        """
+        fields = {
+            "message": message,
+            "on_busy": on_busy,
+            "context": context,
+            "requested_by": requested_by,
+            "review_also": list(review_also) or None,
+        }
+        request = {key: value for key, value in fields.items() if value is not None}
+        check_json(request, "the message", RESULT_LIMIT)
+        answer = await self._send(request, f"send-{message_id or uuid.uuid4().hex}")
+        return Sent(int(answer["turn"]), str(answer["turn_id"]), bool(answer.get("queued")))
+
+    async def messages(self, start: int = 0) -> list[Message]:
+        """Return the whole conversation from message `start` on."""
+        return await TurnHandle(self.client, self.id).messages(start)
+
+    async def status(self) -> Json:
+        """Return `agent`, `turns` (number, id and status of each), `open_turn`, `queued` and `messages` (how many)."""
+        return await rpc.query(self.client, self.id, "status")
+
+    async def rules(self) -> list[Rule]:
+        """Return the decisions remembered for the thread."""
+        return await TurnHandle(self.client, self.id).rules()
+
+    async def pending(self) -> list[Approval]:
+        """Return what waits for people in the open turn and its subagents."""
+        return await TurnHandle(self.client, self.id).pending()
+
+    async def stop(self, reason: str | None = None, *, reviewer: str | None = None) -> Json:
+        """Stop the open turn."""
+        return await TurnHandle(self.client, self.id).stop(reason, reviewer=reviewer)
+
+    async def revoke_rule(
+        self, rule_id: str | None = None, *, tool: str | None = None, reviewer: str | None = None
+    ) -> Json:
+        """Take back a decision remembered for the thread."""
+        return await TurnHandle(self.client, self.id).revoke_rule(rule_id, tool=tool, reviewer=reviewer)
+
+    async def close(self) -> Json:
+        """End the thread: it takes no further message. An open turn goes on to its end."""
+        return await sending.request(self.client, self.id, "close", {})
+
+    def turn(self, number: int) -> TurnHandle:
+        """Return the turn that answered (or answers) message `number`, counted from 1."""
+        return TurnHandle(self.client, f"{self.id}/turn-{number}")
+
+    async def _send(self, request: Json, update_id: str) -> Json:
+        if self.agent is None:
+            return await self._send_to_existing(request, update_id)
+        indexed = self.indexed is not None and await self.indexed()
+        operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            THREAD,
+            {"thread_id": self.id, "agent": self.agent},
+            id=starting.checked_id(self.id),
+            task_queue=self.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            static_summary=f"{self.agent}: conversation",
+            search_attributes=starting.search_attributes(self.agent, self.id) if indexed else None,
+        )
+        try:
+            with rpc.explained(self.id):
+                answer: Json = await self.client.execute_update_with_start_workflow(
+                    "send",
+                    request,
+                    id=update_id,
+                    start_workflow_operation=operation,
+                    rpc_timeout=timedelta(seconds=sending.REQUEST_LIMIT),
+                )
+        except WorkflowAlreadyStartedError as error:
+            raise refuse("closed", f"thread {self.id!r} is closed: start another one") from error
+        except WorkflowUpdateFailedError as error:
+            raise rpc.refusal(error, self.id) from error
+        return answer
+
+    async def _send_to_existing(self, request: Json, update_id: str) -> Json:
+        try:
+            return await sending.request(self.client, self.id, "send", request, update_id=update_id)
+        except UnknownApprovalError as error:
+            raise ConfigError(
+                f"there is no thread {self.id!r} yet: name the agent that it is with, client.thread(id, agent=...)"
+            ) from error
