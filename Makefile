@@ -1,0 +1,75 @@
+# Everything runs in the virtual environment .venv, which the targets set up by themselves.
+#
+#   make test        lint, types, all tests and the packages: what CI runs
+#   make demo ARGS="--yes"
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.set-up
+# Each process of pytest-xdist starts a Temporal server of its own.
+JOBS   ?= 2
+
+.PHONY: help setup links test lint format types pytest cases demo bench soak histories docs dist constraints clean
+
+help:
+	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /make \1    /p' Makefile
+
+setup: links $(STAMP) ## create .venv with the package and everything that development needs
+
+links:
+	@test -d src/turngate/workflows -a -d src/turngate/activities || { \
+	  echo "src/turngate/workflows is not a folder: this checkout has no symbolic links;" \
+	       "check it out again with 'git clone -c core.symlinks=true'"; exit 1; }
+
+$(STAMP): pyproject.toml constraints.txt hatch_build.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Turngate needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: setup lint types pytest ## lint, types, tests
+
+lint: setup ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## let ruff lay out the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+pytest: setup
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+cases: setup ## the given/when/then cases alone
+	$(BIN)/pytest -n $(JOBS) --dist worksteal tests/cases $(ARGS)
+
+demo: setup ## the guided demo; options in ARGS
+	$(BIN)/turngate demo $(ARGS)
+
+bench: setup ## measure latency, events and throughput
+	$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## many turns with crashes in between
+	$(BIN)/python -m bench.soak $(ARGS)
+
+histories: setup ## record this release's histories under tests/histories
+	$(BIN)/python -m tests.histories.record $(ARGS)
+
+docs: setup ## build the documentation into site/
+	$(BIN)/mkdocs build --strict $(ARGS)
+
+dist: setup ## build wheel and sdist into dist/
+	$(BIN)/python -m build $(ARGS)
+
+constraints: setup ## write the installed versions to constraints.txt
+	$(BIN)/pip freeze --exclude-editable | grep '==' > constraints.txt
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

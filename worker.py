@@ -1,0 +1,89 @@
+"""The worker to deploy: `python worker.py --agents myapp.agents:main`.
+
+The server's address, namespace, TLS and API key come from Temporal's own settings (temporal.toml, TEMPORAL_...).
+On SIGTERM it takes no new work and gives running tools 30 seconds to finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from turngate.connect import connect
+from turngate.errors import TurngateError
+from turngate.loading import load, load_agents
+from turngate.worker import DEFAULT_TASK_QUEUE, Versioning, run_worker
+
+app = App(name="worker.py", help=__doc__, help_format="plaintext", version_flags=[])
+
+
+@app.default
+async def main(
+    *,
+    agents: Annotated[list[str], Parameter(env_var="TURNGATE_AGENTS", negative=())],
+    task_queue: Annotated[str, Parameter(env_var="TURNGATE_TASK_QUEUE")] = DEFAULT_TASK_QUEUE,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    data_converter: Annotated[str | None, Parameter(env_var="TURNGATE_DATA_CONVERTER")] = None,
+    deployment: Annotated[str | None, Parameter(env_var="TURNGATE_DEPLOYMENT")] = None,
+    build_id: Annotated[str | None, Parameter(env_var="TURNGATE_BUILD_ID")] = None,
+    versioning: Annotated[Versioning, Parameter(env_var="TURNGATE_VERSIONING")] = "auto_upgrade",
+    max_cached_workflows: int | None = None,
+    max_concurrent_activities: int | None = None,
+    log_level: Annotated[str, Parameter(env_var="TURNGATE_LOG_LEVEL")] = "INFO",
+) -> None:
+    """Run agents until SIGTERM.
+
+    Parameters
+    ----------
+    agents
+        module:attribute of an Agent, a list of agents, or a function that returns either; may stand several times.
+    task_queue
+        The task queue to serve.
+    address
+        host:port of the Temporal server, instead of the one in Temporal's settings.
+    namespace
+        The namespace, instead of the one in Temporal's settings.
+    profile
+        The profile of temporal.toml.
+    data_converter
+        module:attribute of a DataConverter, for payload encryption or external storage.
+    deployment
+        The deployment's name, for Worker Versioning; with --build-id.
+    build_id
+        This build, for Worker Versioning; with --deployment.
+    versioning
+        Whether paused turns move to the newest build (auto_upgrade) or stay on theirs (pinned).
+    max_cached_workflows
+        Runs kept in memory, about 200 kB each; by default a quarter of the memory, at most 2000.
+    max_concurrent_activities
+        Model and tool calls that run at once; by default 100.
+    log_level
+        Lines to log: DEBUG, INFO, WARNING or ERROR.
+    """
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    loaded = load_agents(agents)
+    converter = {"data_converter": load(data_converter)} if data_converter else {}
+    limits = {"max_cached_workflows": max_cached_workflows, "max_concurrent_activities": max_concurrent_activities}
+    client = await connect(address=address, namespace=namespace, profile=profile, **converter)
+    await run_worker(
+        client,
+        loaded,
+        task_queue=task_queue,
+        deployment=deployment,
+        build_id=build_id,
+        versioning=versioning,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(app.run_async())
+    except TurngateError as error:
+        sys.exit(f"worker.py: {error}")
