@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from turngate.connect import connect
 from turngate.errors import TurngateError
@@ -35,6 +36,7 @@ async def main(
     versioning: Annotated[Versioning, Parameter(env_var="TURNGATE_VERSIONING")] = "auto_upgrade",
     max_cached_workflows: int | None = None,
     max_concurrent_activities: int | None = None,
+    metrics: Annotated[str | None, Parameter(env_var="TURNGATE_METRICS")] = None,
     log_level: Annotated[str, Parameter(env_var="TURNGATE_LOG_LEVEL")] = "INFO",
 ) -> None:
     """Run agents until SIGTERM.
@@ -63,14 +65,19 @@ async def main(
         Runs kept in memory, about 200 kB each; by default a quarter of the memory, at most 2000.
     max_concurrent_activities
         Model and tool calls that run at once; by default 100.
+    metrics
+        host:port where Prometheus finds the metrics of Temporal's SDK.
     log_level
         Lines to log: DEBUG, INFO, WARNING or ERROR.
     """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     loaded = load_agents(agents)
-    converter = {"data_converter": load(data_converter)} if data_converter else {}
     limits = {"max_cached_workflows": max_cached_workflows, "max_concurrent_activities": max_concurrent_activities}
-    client = await connect(address=address, namespace=namespace, profile=profile, **converter)
+    options = {
+        "data_converter": load(data_converter) if data_converter else None,
+        "runtime": _runtime(metrics) if metrics else None,
+    }
+    client = await connect(address=address, namespace=namespace, profile=profile, **_given(options))
     await run_worker(
         client,
         loaded,
@@ -78,8 +85,16 @@ async def main(
         deployment=deployment,
         build_id=build_id,
         versioning=versioning,
-        **{name: value for name, value in limits.items() if value is not None},
+        **_given(limits),
     )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _runtime(metrics: str) -> Runtime:
+    return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=metrics)))
 
 
 if __name__ == "__main__":
