@@ -67,8 +67,15 @@ class Recorded(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     def to_json(self) -> Json:
-        """Return plain JSON without the fields that are unset."""
+        """Return plain JSON without null fields: the form that people and clients see."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def compact(self) -> Json:
+        """Return plain JSON without the fields that hold their default: the form that history holds.
+
+        Read back it is the same object, as long as no default ever changes: a test freezes them.
+        """
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 # --- Starting a turn -------------------------------------------------------------------------------------------
@@ -98,6 +105,28 @@ class TurnRequest(Strict):
         if self.messages is not None and not self.messages:
             raise ValueError("'messages' is empty: give at least one message, or 'input'")
         return self
+
+
+class ThreadRequest(Strict):
+    """How a thread is set up: its agent, and what every turn of it gets."""
+
+    agent: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    on_busy: Literal["queue", "refuse", "stop"] = "queue"
+    context: Json = Field(default_factory=dict)
+    metadata: Json = Field(default_factory=dict)
+    search_attributes: bool = False
+    """The sender found the search attributes registered, so turns may be started with them."""
+
+
+class ThreadMessage(Strict):
+    """One message to a thread. `on_busy` overrides the thread's: queue, refuse, or stop the open turn."""
+
+    message: str
+    on_busy: Literal["queue", "refuse", "stop"] | None = None
+    context: Json = Field(default_factory=dict)
+    requested_by: Annotated[str, StringConstraints(max_length=256)] | None = None
+    review_also: list[str] = Field(default_factory=list)
+    stream: bool = False
 
 
 class ParentRef(Recorded):
@@ -461,6 +490,22 @@ class TurnResult(Recorded):
     repairs: list[str] = Field(default_factory=list)
     rules: list[Rule] = Field(default_factory=list)
     """Rules of scope thread that were made in this turn; the thread keeps them."""
+
+
+# --- What only workflows send to workflows -----------------------------------------------------------------------
+
+
+class TurnStart(Recorded):
+    """The input of a turn that a workflow starts: a subagent's, a thread's, or the next run of the same turn."""
+
+    turngate: int = PROTOCOL
+    request: Json = Field(default_factory=dict)
+    parent: ParentRef | None = None
+    thread: Segment | None = None
+    rules: list[Rule] = Field(default_factory=list)
+    depth: int = 0
+    carried: str | None = None
+    """Compressed state of the run before."""
 
 
 # --- Helpers that both sides share -----------------------------------------------------------------------------

@@ -117,9 +117,9 @@ class Submission:
     positional: bool = False
 
 
-def loads(data: bytes | str) -> Any:
+def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
     """Parse strict JSON: no NaN, no lone surrogates, no key twice, bounded depth. Raises MalformedError or TooLargeError."""
-    if len(data) > DECISION_LIMIT:
+    if len(data) > limit:
         raise too_large(len(data))
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data

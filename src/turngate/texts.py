@@ -95,6 +95,11 @@ def unknown_tool(name: str, known: Iterable[str]) -> str:
     return f"There is no tool '{name}', so nothing ran. {there}"
 
 
+def unknown_subagent(name: str, known: Iterable[str]) -> str:
+    """There is no such subagent."""
+    return f"There is no subagent '{name}', so nothing was started. The subagents are {_quoted(known)}."
+
+
 def tool_error(name: str, error: str) -> str:
     """The tool raised."""
     return f"The tool '{name}' failed: {error}"
@@ -123,6 +128,13 @@ def unanswered(name: str) -> str:
 def edit_notice(first: str, name: str, args: dict[str, Any]) -> str:
     """The notice in front of an edited call's result."""
     return f"{first} Instead of your call, '{name}' was called with {as_json(args)}."
+
+
+def with_notice(notice: str, content: Any) -> Any:
+    """Put the notice in front of a result: of a text, or as a block of its own in front of blocks."""
+    if isinstance(content, list):
+        return [{"type": "text", "text": notice}, *content]
+    return f"{notice}\n\n{content}" if content else notice
 
 
 def default_description(prefix: str, name: str, args: dict[str, Any]) -> str:

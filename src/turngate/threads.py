@@ -115,7 +115,7 @@ class ThreadHandle:
         indexed = self.indexed is not None and await self.indexed()
         operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             THREAD,
-            {"thread_id": self.id, "agent": self.agent},
+            {"agent": self.agent, "search_attributes": indexed},
             id=starting.checked_id(self.id),
             task_queue=self.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

@@ -1,0 +1,314 @@
+"""AgentThread: a conversation. Each message starts one child turn; the turns run one after the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from pydantic import Field
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
+    from turngate.contracts import (
+        Json,
+        Message,
+        Recorded,
+        Rule,
+        Segment,
+        ThreadMessage,
+        ThreadRequest,
+        TurnResult,
+        TurnStart,
+        TurnStatus,
+    )
+    from turngate.errors import RefusedError, refuse
+    from turngate.workflows import conversation, payloads, surface
+    from turngate.workflows.state import CARRIED_LIMIT
+
+INPUT_LIMIT = 2 * 1024 * 1024
+SEND = (
+    'Say something: {"message": "...", "on_busy"?: "queue" | "refuse" | "stop", "requested_by"?: "you", "context"?: {}}.'
+    " A message never decides about a waiting call."
+)
+
+
+class ThreadTurn(Recorded):
+    """One turn of the thread: queued, running, or how it ended."""
+
+    n: int = 0
+    turn_id: str = ""
+    status: str = "queued"
+    asked: Json = Field(default_factory=dict)
+
+
+class ThreadState(Recorded):
+    """Everything a thread knows."""
+
+    request: Json = Field(default_factory=dict)
+    messages: list[Message] = Field(default_factory=list)
+    turns: list[ThreadTurn] = Field(default_factory=list)
+    rules: list[Rule] = Field(default_factory=list)
+    closing: bool = False
+    refused: int = 0
+
+
+@workflow.defn(name="AgentThread")
+class AgentThread:
+    """A conversation of any length, one child AgentTurn a message."""
+
+    def __init__(self) -> None:
+        self.state = ThreadState()
+        self._open: Any = None
+        self._revoked: set[str] = set()
+        self._begun = False
+
+    # --- The story of a thread -----------------------------------------------------------------------------------
+
+    @workflow.run
+    async def run(self, raw: RawValue) -> Json:
+        """Answer messages until the thread is closed. Input: a ThreadRequest as plain JSON."""
+        self._begin(raw)
+        while True:
+            await workflow.wait_condition(lambda: self._next() is not None or self.state.closing or self._should_move())
+            turn = self._next()
+            if turn is not None:
+                await self._take_turn(turn)
+            elif self.state.closing:
+                return {"turns": len(self.state.turns), "status": "closed"}
+            if self._should_move():
+                workflow.continue_as_new(self._carried())
+
+    def _next(self) -> ThreadTurn | None:
+        return next((turn for turn in self.state.turns if turn.status == "queued"), None)
+
+    def _should_move(self) -> bool:
+        return workflow.info().is_continue_as_new_suggested() and self._open is None
+
+    async def _take_turn(self, turn: ThreadTurn) -> None:
+        """Run one child turn, and keep what was said and the rules that were made."""
+        turn.status = "running"
+        asked = ThreadMessage.model_validate(turn.asked)
+        before = len(self.state.messages)
+        try:
+            self._open = await self._start_child(turn, asked, before)
+            result = TurnResult.model_validate(await self._open)
+            new = await self._messages_of(turn, result)
+        except (ChildWorkflowError, ActivityError) as error:
+            turn.status = "cancelled" if is_cancelled_exception(error) else "failed"
+            self.state.messages.append({"type": "human", "content": asked.message})
+            return
+        finally:
+            self._open = None
+        turn.status = "stopped" if result.status is TurnStatus.STOPPED else "completed"
+        if result.status not in (TurnStatus.STOPPED, TurnStatus.COMPLETED):
+            turn.status = str(result.status)
+        turn.asked = {}
+        self.state.messages += [{"type": "human", "content": asked.message}, *new]
+        self.state.rules = [rule for rule in result.rules if rule.id not in self._revoked]
+
+    async def _start_child(self, turn: ThreadTurn, asked: ThreadMessage, before: int) -> Any:
+        setup = ThreadRequest.model_validate(self.state.request)
+        info = workflow.info()
+        request = {
+            "agent": setup.agent,
+            "input": asked.message,
+            "thread_id": info.workflow_id,
+            "context": {**setup.context, **asked.context},
+            "requested_by": asked.requested_by,
+            "review_also": asked.review_also,
+            "metadata": setup.metadata,
+            "stream": asked.stream,
+        }
+        start = TurnStart(
+            request=request,
+            thread=Segment(workflow_id=info.workflow_id, start=0, count=before),
+            rules=self._rules(),
+        )
+        return await workflow.start_child_workflow(
+            "AgentTurn",
+            {**start.compact(), "turngate": start.turngate},
+            id=turn.turn_id,
+            search_attributes=surface.at_start(setup.agent, info.workflow_id) if setup.search_attributes else None,
+            static_summary=surface.clip(f"{setup.agent}: {asked.message}", 200),
+        )
+
+    async def _messages_of(self, turn: ThreadTurn, result: TurnResult) -> list[Message]:
+        """The new messages of a turn; page by page where they were too long for its result."""
+        if result.messages is not None:
+            return result.messages
+        found: list[Message] = []
+        while len(found) < result.new_messages:
+            page: list[Message] = await workflow.execute_activity(
+                "read_new_messages",
+                {"workflow_id": turn.turn_id, "start": len(found)},
+                start_to_close_timeout=timedelta(minutes=1),
+                retry_policy=RetryPolicy(maximum_attempts=10),
+                summary=f"messages of {turn.turn_id}"[:200],
+            )
+            if not page:
+                break
+            found += page
+        return found
+
+    # --- Beginning and moving ------------------------------------------------------------------------------------
+
+    def _begin(self, raw: Any) -> None:
+        try:
+            data = payloads.read(raw, INPUT_LIMIT)
+            if isinstance(data, dict) and "carried" in data and workflow.info().continued_run_id:
+                carried = ThreadState.model_validate(json.loads(zlib.decompress(base64.b85decode(data["carried"]))))
+                carried.turns += self.state.turns
+                self.state = carried
+            else:
+                self.state.request = ThreadRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True)
+        except (RefusedError, ValidationError) as error:
+            raise ApplicationError(f"this is no request for a thread: {error}", type="BadRequest", non_retryable=True) from None
+        self._begun = True
+
+    def _carried(self) -> Json:
+        plain = json.dumps(self.state.compact(), separators=(",", ":")).encode()
+        packed = base64.b85encode(zlib.compress(plain, 6)).decode("ascii")
+        if len(packed) > CARRIED_LIMIT:
+            raise ApplicationError(
+                f"the thread has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next:"
+                " start a new thread, or configure external storage in the data converter",
+                type="StateTooLarge",
+                non_retryable=True,
+            )
+        return {"carried": packed}
+
+    def _rules(self) -> list[Rule]:
+        now = workflow.now()
+        return [rule for rule in self.state.rules if rule.expires_at is None or now < rule.expires_at]
+
+    def note_refusal(self, signal: str, error: RefusedError) -> None:
+        """Count a refused signal. Called by the guard."""
+        self.state.refused += len(error.refusals)
+
+    # --- What clients may do -----------------------------------------------------------------------------------------
+
+    @workflow.update(name="send", description=SEND)
+    async def send(self, raw: RawValue) -> Json:
+        """Take a message; its turn starts now, or when the turns before it have ended."""
+        await workflow.wait_condition(lambda: self._begun)
+        message = ThreadMessage.model_validate(payloads.read(raw))
+        queued = self._busy()
+        n = len(self.state.turns) + 1
+        turn = ThreadTurn(
+            n=n,
+            turn_id=f"{workflow.info().workflow_id}/turn-{n}",
+            asked=message.model_dump(mode="json", exclude_defaults=True),
+        )
+        self.state.turns.append(turn)
+        if queued and self._how(message) == "stop" and self._open is not None:
+            await self._open.signal("stop", {"reason": "a new message came"})
+        return {"turn": n, "turn_id": turn.turn_id, "queued": queued}
+
+    @send.validator
+    def _may_send(self, raw: RawValue) -> None:
+        try:
+            message = ThreadMessage.model_validate(payloads.read(raw))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            path = [part for part in first["loc"] if isinstance(part, (str, int))]
+            raise refuse("malformed", f"{'.'.join(map(str, path))}: {first['msg']}", *path) from None
+        if self.state.closing:
+            raise refuse("closed", "this thread was closed: start a new one")
+        if self._busy() and self._how(message) == "refuse":
+            raise refuse("busy", "the thread has an open turn: wait for it, queue the message, or stop the turn")
+
+    def _busy(self) -> bool:
+        return self._open is not None or any(turn.status in ("queued", "running") for turn in self.state.turns)
+
+    def _how(self, message: ThreadMessage) -> str:
+        return message.on_busy or self.state.request.get("on_busy", "queue")
+
+    @workflow.update(name="stop", description='Stop the open turn: {"reason"?: "..."}. Queued messages follow.')
+    async def stop(self, raw: RawValue) -> Json:
+        """Stop the open turn."""
+        if self._open is not None:
+            await self._open.signal("stop", payloads.read(raw))
+        return {"status": "stopping"}
+
+    @stop.validator
+    def _may_stop(self, raw: RawValue) -> None:
+        payloads.read(raw)
+        if self._open is None:
+            raise refuse("closed", "no turn of this thread is open")
+
+    @workflow.update(name="close", description="Take no more messages; the thread ends when its turns have ended.")
+    def close(self, raw: RawValue) -> Json:
+        """Close the thread."""
+        self.state.closing = True
+        return {"status": "closing"}
+
+    @close.validator
+    def _may_close(self, raw: RawValue) -> None:
+        payloads.read(raw)
+
+    @workflow.update(name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.')
+    async def revoke_rule(self, raw: RawValue) -> Json:
+        """Take back rules of the thread, in its open turn too."""
+        data = payloads.read(raw)
+        doomed = self._doomed(data)
+        self._revoked |= {rule.id for rule in doomed}
+        self.state.rules = [rule for rule in self.state.rules if rule not in doomed]
+        if self._open is not None:
+            await self._open.signal("revoke_rule", data)
+        return {"revoked": [rule.to_json() for rule in doomed]}
+
+    @revoke_rule.validator
+    def _may_revoke(self, raw: RawValue) -> None:
+        if not self._doomed(payloads.read(raw)):
+            raise refuse("unknown_approval", "there is no such rule: the query 'rules' lists them")
+
+    def _doomed(self, data: Any) -> list[Rule]:
+        if not isinstance(data, dict):
+            raise refuse("malformed", 'name the rule: {"rule_id": "..."} or {"tool": "..."}')
+        return [rule for rule in self._rules() if rule.id == data.get("rule_id") or rule.tool == data.get("tool")]
+
+    @workflow.signal(dynamic=True)
+    def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Count a signal of a name that means nothing here."""
+        self.state.refused += 1
+
+    # --- What clients may ask ----------------------------------------------------------------------------------------
+
+    @workflow.query(name="status", description="Where the thread stands: its turns, what is open and queued.")
+    def status(self) -> Json:
+        """Return the turns and what is open."""
+        running = next((turn.turn_id for turn in self.state.turns if turn.status == "running"), None)
+        return {
+            "agent": self.state.request.get("agent"),
+            "turns": [{"n": turn.n, "turn_id": turn.turn_id, "status": turn.status} for turn in self.state.turns],
+            "open_turn": running,
+            "queued": sum(turn.status == "queued" for turn in self.state.turns),
+            "messages": len(self.state.messages),
+            "closing": self.state.closing,
+            "refused": self.state.refused,
+        }
+
+    @workflow.query(name="messages", description='The conversation of the ended turns, in pages: {"start"?: 0, "limit"?: 50}.')
+    def messages(self, request: Any = None) -> Json:
+        """Return messages from `start`, at most `limit` and 512 KiB."""
+        found, start, after = conversation.page(self.state.messages, request)
+        return {"messages": found, "start": start, "next": after, "total": len(self.state.messages)}
+
+    @workflow.query(name="rules", description="The remembered rules of the thread.")
+    def rules(self) -> Json:
+        """Return the rules in force."""
+        return {"rules": [rule.to_json() for rule in self._rules()]}
+
+    @workflow.query(name="pending", description="The open turn, which has the approvals that wait.")
+    def pending(self, request: Any = None) -> Json:
+        """Return the id of the open turn."""
+        running = [turn.turn_id for turn in self.state.turns if turn.status == "running"]
+        return {"approvals": [], "children": running, "start": 0, "next": None}

@@ -1,0 +1,536 @@
+"""AgentTurn: one turn of an agent. Ask the model, gate its calls, run them, go on until it is done.
+
+The story is `run` and `_turn`. What a client may do to it stands in the handlers below; how one call gets from
+proposed to answered is `calls.py`; what a decision does is the ledger's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
+    from turngate.contracts import (
+        RESULT_LIMIT,
+        Approval,
+        ApprovalContext,
+        Json,
+        ModelInput,
+        ModelStep,
+        TurnRequest,
+        TurnResult,
+        TurnStart,
+        TurnStatus,
+        json_size,
+        text_of,
+    )
+    from turngate.errors import RefusedError, refuse
+    from turngate.ledger import Ledger
+    from turngate.workflows import announcing, conversation, payloads, surface
+    from turngate.workflows.calls import Calls
+    from turngate.workflows.state import TurnState, add_usage, pack, unpack
+
+INPUT_LIMIT = 2 * 1024 * 1024
+FOREVER = timedelta(days=3650)
+"""The timer of a pause without a deadline: its summary is what the UI's first page shows of the pause."""
+
+DECIDE = (
+    'Decide about a waiting call. One JSON object: {"approval_id": "...", "type": "approve" | "edit" | "reject" |'
+    ' "respond" | "answer", "reviewer"?: "you", ...}. The query `pending` lists what waits.'
+)
+
+
+@workflow.defn(name="AgentTurn")
+class AgentTurn:
+    """One turn of an agent, durable from the request to the result."""
+
+    def __init__(self) -> None:
+        info = workflow.info()
+        self.state = TurnState()
+        self.ledger = Ledger(f"{info.workflow_id}/{info.first_execution_run_id[-6:]}")
+        self.calls = Calls(self)
+        self.children: dict[int, str] = {}
+        self._announcer = announcing.Announcer(self)
+        self._stopping = False
+        self._start = TurnStart()
+
+    # --- The story of a turn -------------------------------------------------------------------------------------
+
+    @workflow.run
+    async def run(self, raw: RawValue) -> Json:
+        """Run the turn. Input: a TurnRequest; result: a TurnResult, both as plain JSON."""
+        self._begin(raw)
+        attending = asyncio.create_task(self._attend())
+        try:
+            self.state.ending = await self._turn()
+        except asyncio.CancelledError:
+            await self._call_off()
+            self.state.ending = "cancelled"
+            raise
+        finally:
+            attending.cancel()
+        await self._announcer.finish()
+        return self._result(TurnStatus(self.state.ending)).to_json()
+
+    async def _turn(self) -> str:
+        while True:
+            if self.state.step is None:
+                if not await self._unless_stopped(self._ask_model()):
+                    return TurnStatus.STOPPED
+            else:
+                self.calls.start()
+            await self._settle_calls()
+            if self._stopping:
+                await self._call_off()
+                return TurnStatus.STOPPED
+            if ending := self._close_step():
+                return ending
+            if workflow.info().is_continue_as_new_suggested():
+                await self._announcer.settled()
+                self._continue_as_new()
+
+    async def _ask_model(self) -> None:
+        """One model call; its answer and the verdicts on its calls become the open step."""
+        state = self.state
+        state.steps += 1
+        try:
+            answer = await workflow.execute_activity(
+                "call_model",
+                self._model_input().compact(),
+                start_to_close_timeout=timedelta(minutes=10),
+                heartbeat_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(
+                    initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30), maximum_attempts=5
+                ),
+                summary=f"model call {state.steps}",
+            )
+        except ActivityError as error:
+            if self._stopping:
+                raise
+            _fail(error)
+        step = ModelStep.model_validate(answer)
+        state.settings = step.settings
+        state.say(step.message)
+        add_usage(state.usage, step.message.get("usage_metadata"))
+        if step.settings.allow_tool_change:
+            state.schemas.update(step.schemas)
+        self.ledger.state.admins = step.settings.admins
+        self.calls.begin(step)
+        self.calls.start()
+
+    async def _settle_calls(self) -> None:
+        """Wait until every call of the step is answered, however long people take."""
+        while not (self.calls.done or self._stopping):
+            await workflow.wait_condition(lambda: self.calls.done or self._stopping or self._should_move())
+            if self._should_move() and not (self.calls.done or self._stopping):
+                self._continue_as_new()
+        if self.calls.failure and not self._stopping:
+            await self._call_off()
+            raise ApplicationError(self.calls.failure, type="ToolFailed", non_retryable=True)
+
+    def _close_step(self) -> str | None:
+        """Put the answers of the step into the conversation, and say whether and how the turn ends."""
+        state, step = self.state, self.state.step
+        assert step is not None, "a step is closed once"
+        answers = [call.result for call in step.calls if call.result is not None]
+        state.say(*answers)
+        state.step = None
+        if not step.calls:
+            return TurnStatus.COMPLETED
+        if all(call.ran and call.plan.options.return_direct for call in step.calls) and all(
+            answer.get("status") == "success" for answer in answers
+        ):
+            return TurnStatus.COMPLETED
+        if any(self.ledger.rejections(call.plan.digest) >= call.plan.max_rejections for call in step.calls if call.plan.digest):
+            return TurnStatus.REJECTED_TOO_OFTEN
+        if self._over_budget():
+            return TurnStatus.OVER_BUDGET
+        return TurnStatus.MAX_STEPS if state.steps >= state.settings.max_steps else None
+
+    def _over_budget(self) -> bool:
+        settings, state = self.state.settings, self.state
+        if settings.max_tokens is not None and state.usage.get("total_tokens", 0) >= settings.max_tokens:
+            return True
+        if settings.max_duration_s is None or state.started_at is None:
+            return False
+        return (workflow.now() - state.started_at).total_seconds() >= settings.max_duration_s
+
+    # --- Waiting and being seen ------------------------------------------------------------------------------------
+
+    async def _attend(self) -> None:
+        """Keep the clock and the outside's picture of the run: one timer, two search attributes, the details page."""
+        timer: asyncio.Task[None] | None = None
+        armed: tuple[Any, ...] = ()
+        while True:
+            self.ledger.tick(workflow.now())
+            self._announcer.announce()
+            pause = surface.pause_of(self.ledger)
+            self._show(pause)
+            if timer is None or pause.face != armed:
+                if timer:
+                    timer.cancel()
+                timer, armed = self._timer(pause), pause.face
+            await workflow.wait_condition(
+                lambda pause=pause, timer=timer: (  # type: ignore[misc]
+                    surface.pause_of(self.ledger) != pause or self._announcer.has_news or (timer is not None and timer.done())
+                )
+            )
+            if timer and timer.done():
+                timer = None
+
+    def _timer(self, pause: surface.Pause) -> asyncio.Task[None] | None:
+        if pause.moment is not None:
+            patience = max(pause.moment - workflow.now(), timedelta(milliseconds=1))
+        elif pause.waiting and self.state.settings.timeline_timer:
+            patience = FOREVER
+        else:
+            return None
+        return asyncio.create_task(workflow.sleep(patience, summary=pause.summary))
+
+    def _show(self, pause: surface.Pause) -> None:
+        state = self.state
+        if (pause.status, list(pause.waiting)) != (state.shown_status, state.shown_waiting):
+            state.shown_status, state.shown_waiting = pause.status, list(pause.waiting)
+            if state.settings.search_attributes:
+                request = state.asked()
+                workflow.upsert_search_attributes(surface.upserts(pause, request.agent, request.thread_id))
+        waiting = [self.ledger.view(item) for item in self.ledger.waiting()]
+        workflow.set_current_details(surface.details(waiting, self.ledger.state.refused))
+
+    async def _unless_stopped(self, work: Any) -> bool:
+        """Do the work, or cancel it when a stop comes first. Returns whether it was done."""
+        task = asyncio.ensure_future(work)
+        await workflow.wait_condition(lambda: task.done() or self._stopping)
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+
+    async def _call_off(self) -> None:
+        """Close what is open: every call gets an answer, every approval is cancelled."""
+        if self.state.step is not None:
+            await self.calls.call_off()
+            self._close_step()
+        self._announcer.announce()
+        workflow.set_current_details("")
+
+    def _should_move(self) -> bool:
+        """Whether history is long and nothing but people is waited for."""
+        return workflow.info().is_continue_as_new_suggested() and self.calls.quiet and self._announcer.quiet
+
+    def _continue_as_new(self) -> NoReturn:
+        self.state.ledger = self.ledger.state
+        workflow.continue_as_new(pack(self.state, self._start))
+
+    # --- Beginning and end -----------------------------------------------------------------------------------------
+
+    def _begin(self, raw: Any) -> None:
+        try:
+            data = payloads.read(raw, INPUT_LIMIT)
+            info = workflow.info()
+            if isinstance(data, dict) and "turngate" in data and (info.parent or info.continued_run_id):
+                self._start = TurnStart.model_validate(data)
+            else:
+                self._start = TurnStart(request=TurnRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True))
+            if self._start.carried:
+                self._go_on(unpack(self._start.carried))
+            else:
+                self._set_out(TurnRequest.model_validate(self._start.request))
+        except RefusedError as error:
+            raise ApplicationError(f"this is no request for a turn: {error}", type="BadRequest", non_retryable=True) from None
+        except ValidationError as error:
+            raise ApplicationError(
+                f"this is no request for a turn: {_problems(error)}", type="BadRequest", non_retryable=True
+            ) from None
+
+    def _set_out(self, request: TurnRequest) -> None:
+        state, start = self.state, self._start
+        state.request, state.parent, state.thread, state.depth = start.request, start.parent, start.thread, start.depth
+        state.started_at = workflow.now()
+        given = [{"type": "human", "content": request.input}] if request.messages is None else request.messages
+        messages, state.repairs = conversation.repair(given)
+        state.say(*messages)
+        state.first_new = len(state.messages)
+        self.ledger.state.rules.extend(start.rules)
+        self._start = start.model_copy(update={"request": {}, "rules": []})
+
+    def _go_on(self, state: TurnState) -> None:
+        early = self.ledger.state
+        self.state = state
+        self.ledger = Ledger(early.prefix, state.ledger)
+        self._start = self._start.model_copy(update={"carried": None})
+
+    def _model_input(self) -> ModelInput:
+        state = self.state
+        request = state.asked()
+        return ModelInput(
+            agent=request.agent,
+            turn_id=workflow.info().workflow_id,
+            thread_id=request.thread_id,
+            step=state.steps,
+            conversation=conversation.segments(state.messages, state.size, state.settings.inline_limit, state.thread),
+            context=request.context,
+            requested_by=request.requested_by,
+            review_also=request.review_also,
+            metadata=request.metadata,
+            stream=request.stream,
+            depth=state.depth,
+            schemas_known=bool(state.schemas),
+        )
+
+    def _result(self, status: TurnStatus) -> TurnResult:
+        """Build the result, within 1 MiB: the messages go first, then the long arguments of the approvals."""
+        state = self.state
+        new = state.messages[state.first_new :]
+        result = TurnResult(
+            status=status,
+            output=text_of(new[-1]) if new and status is TurnStatus.COMPLETED else _last_text(new),
+            messages=new,
+            new_messages=len(new),
+            approvals=[self.ledger.view(item) for item in self.ledger.items],
+            usage=state.usage,
+            steps=state.steps,
+            repairs=state.repairs,
+            rules=[rule for rule in self.ledger.rules(workflow.now()) if rule.scope == "thread"],
+        )
+        return _within_budget(result)
+
+    def context(self, call_id: str | None) -> ApprovalContext:
+        """Return the context of an approval raised now."""
+        state, info = self.state, workflow.info()
+        request = state.asked()
+        path = state.parent.path if state.parent else []
+        return ApprovalContext(
+            agent=request.agent,
+            thread_id=request.thread_id,
+            turn_id=info.workflow_id,
+            run_id=info.run_id,
+            step=state.steps,
+            original_input=request.input or conversation.last_human_text(state.messages[: state.first_new]),
+            requested_by=request.requested_by,
+            parent_call=state.parent.tool_call_id if state.parent else None,
+            path=[*path, call_id or ""],
+        )
+
+    def note_refusal(self, signal: str, error: RefusedError) -> None:
+        """Keep a refused signal where people see it. Called by the guard."""
+        self.ledger.refuse(error, workflow.now(), signal=signal, by=self._sender)
+
+    _sender: str | None = None
+
+    # --- What clients may do -----------------------------------------------------------------------------------------
+
+    @workflow.update(name="decide", description=DECIDE)
+    def decide(self, raw: RawValue) -> Json:
+        """Apply decisions and answer with a receipt each."""
+        receipts = self.ledger.submit(payloads.read(raw), workflow.now())
+        found = {"receipts": [receipt.to_json() for receipt in receipts]}
+        if json_size(found) > 256 * 1024:
+            short = ("approval_id", "outcome", "status")
+            found = {"receipts": [{key: one[key] for key in short if key in one} for one in found["receipts"]]}
+        return found
+
+    @decide.validator
+    def _may_decide(self, raw: RawValue) -> None:
+        self.ledger.examine(payloads.read(raw), workflow.now())
+
+    @workflow.signal(name="decide", description=DECIDE)
+    def decide_by_signal(self, raw: RawValue) -> None:
+        """Apply decisions; what is refused is kept for the query `refused`."""
+        self._sender = None
+        payload = payloads.read(raw)
+        self._sender = _sender_of(payload)
+        self.ledger.submit(payload, workflow.now())
+
+    @workflow.signal(name="stop", description="Stop the turn, as the update of this name does.")
+    def stop_by_signal(self, raw: RawValue) -> None:
+        """Stop; a thread stops its open turn so."""
+        self._may_stop(raw)
+        self._stopping = True
+
+    @workflow.signal(name="revoke_rule", description="Take back remembered rules, as the update of this name does.")
+    def revoke_rule_by_signal(self, raw: RawValue) -> None:
+        """Take back rules; a thread hands a revocation to its open turn so."""
+        self.ledger.revoke_rule(payloads.read(raw), workflow.now())
+
+    @workflow.update(name="stop", description='Stop the turn: {"reason"?: "...", "reviewer"?: "you"}. What waits is cancelled.')
+    def stop(self, raw: RawValue) -> Json:
+        """Ask the turn to end now; it returns what there is."""
+        self._stopping = True
+        return {"status": "stopping"}
+
+    @stop.validator
+    def _validate_stop(self, raw: RawValue) -> None:
+        self._may_stop(raw)
+
+    def _may_stop(self, raw: RawValue) -> None:
+        data = _object(payloads.read(raw), "reason", "reviewer")
+        admins = self.ledger.state.admins
+        if admins and data.get("reviewer") not in admins:
+            raise refuse("not_a_reviewer", "only an admin may stop this turn: say who you are in 'reviewer'", "reviewer")
+
+    @workflow.update(
+        name="reassign", description='Hand an approval on: {"approval_id": "...", "reviewers": ["..."], "reviewer"?: "you"}.'
+    )
+    def reassign(self, raw: RawValue) -> Json:
+        """Give an approval to other reviewers."""
+        item = self.ledger.reassign(payloads.read(raw), workflow.now())
+        return {"approval_id": item.approval.id, "reviewers": item.approval.reviewers}
+
+    @reassign.validator
+    def _may_reassign(self, raw: RawValue) -> None:
+        self.ledger.examine_reassign(payloads.read(raw), workflow.now())
+
+    @workflow.update(name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.')
+    def revoke_rule(self, raw: RawValue) -> Json:
+        """Take back remembered rules."""
+        return {"revoked": [rule.to_json() for rule in self.ledger.revoke_rule(payloads.read(raw), workflow.now())]}
+
+    @revoke_rule.validator
+    def _may_revoke(self, raw: RawValue) -> None:
+        self.ledger.examine_revoke(payloads.read(raw), workflow.now())
+
+    @workflow.signal(dynamic=True)
+    def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Record a signal of a name that means nothing here."""
+        self._sender = None
+        raise refuse("malformed", f"there is no signal {name[:200]!r}: decisions go to 'decide'")
+
+    # --- What clients may ask ----------------------------------------------------------------------------------------
+
+    @workflow.query(name="status", description="Where the turn stands.")
+    def status(self) -> Json:
+        """Return status, counts and open children."""
+        state = self.state
+        waiting = len(self.ledger.waiting())
+        request = state.request
+        return {
+            "status": state.ending or ("waiting" if waiting else "running"),
+            "agent": request.get("agent"),
+            "thread_id": request.get("thread_id"),
+            "steps": state.steps,
+            "usage": state.usage,
+            "waiting": waiting,
+            "children": list(self.children.values()),
+            "messages": len(state.messages),
+            "first_new_message": state.first_new,
+            "repairs": state.repairs,
+            "notifications_failed": self._announcer.failed,
+        }
+
+    @workflow.query(name="pending", description='The approvals that wait, in pages: {"start"?: 0, "limit"?: 50}.')
+    def pending(self, request: Any = None) -> Json:
+        """Return the open approvals and the ids of open children."""
+        return self._approvals(self.ledger.waiting(), request)
+
+    @workflow.query(name="approvals", description="All approvals of the turn, decided ones included, in pages.")
+    def approvals(self, request: Any = None) -> Json:
+        """Return the whole record."""
+        return self._approvals(self.ledger.items, request)
+
+    def _approvals(self, items: Sequence[Any], request: Any) -> Json:
+        start = request.get("start", 0) if isinstance(request, dict) else 0
+        views = [self.ledger.view(item).to_json() for item in items]
+        found, _, after = conversation.page(views, request)
+        return {"approvals": found, "children": list(self.children.values()), "start": start, "next": after}
+
+    @workflow.query(name="messages", description='The conversation, in pages: {"start"?: 0, "limit"?: 50}.')
+    def messages(self, request: Any = None) -> Json:
+        """Return messages from `start`, at most `limit` and 512 KiB."""
+        found, start, after = conversation.page(self.state.messages, request)
+        return {"messages": found, "start": start, "next": after, "total": len(self.state.messages)}
+
+    @workflow.query(name="rules", description="The remembered rules in force.")
+    def rules(self) -> Json:
+        """Return the rules."""
+        return {"rules": [rule.to_json() for rule in self.ledger.rules(workflow.now())]}
+
+    @workflow.query(name="refused", description="The last refused signals.")
+    def refused(self) -> Json:
+        """Return the refusals, at most 20, and how many there were."""
+        state = self.ledger.state
+        return {"refused": [one.to_json() for one in state.refused], "count": state.refused_count}
+
+    @workflow.query(name="call_args", description="The arguments of one open call, for the activity that runs it.")
+    def call_args(self, request: Any = None) -> Json:
+        """Return name and arguments of the call with this number."""
+        number = request.get("number") if isinstance(request, dict) else None
+        for call in self.state.step.calls if self.state.step else []:
+            if call.number == number:
+                return {"name": call.name, "args": call.args}
+        raise ApplicationError(f"no open call has the number {number!r}")
+
+
+def _fail(error: ActivityError) -> NoReturn:
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        raise ApplicationError(cause.message, type=cause.type or "ModelFailed", non_retryable=True) from None
+    raise ApplicationError(f"the model could not be asked: {cause or error}", type="ModelFailed", non_retryable=True) from None
+
+
+def _problems(error: ValidationError) -> str:
+    found = [
+        f"{'.'.join(str(part) for part in one['loc']) or 'request'}: "
+        + ("unknown field" if one["type"] == "extra_forbidden" else one["msg"])
+        for one in error.errors(include_url=False, include_input=False)
+    ]
+    return "; ".join(found[:5])
+
+
+def _sender_of(payload: Any) -> str | None:
+    """Who says to have sent this: beside the decisions, or in the only one."""
+    if not isinstance(payload, dict):
+        return None
+    found = payload.get("reviewer")
+    inside = payload.get("decisions", [])
+    if found is None and isinstance(inside, list) and len(inside) == 1 and isinstance(inside[0], dict):
+        found = inside[0].get("reviewer")
+    return found[:256] if isinstance(found, str) else None
+
+
+def _object(payload: Any, *fields: str) -> Json:
+    if not isinstance(payload, dict) or any(key not in fields for key in payload):
+        raise refuse("malformed", f"send a JSON object with at most {', '.join(fields)}")
+    return payload
+
+
+def _last_text(messages: Sequence[Json]) -> str:
+    return next((text_of(one) for one in reversed(messages) if one.get("type") == "ai" and text_of(one)), "")
+
+
+def _within_budget(result: TurnResult) -> TurnResult:
+    if json_size(result.to_json()) <= RESULT_LIMIT:
+        return result
+    result = result.model_copy(update={"messages": None, "left_out": ["messages"]})
+    if json_size(result.to_json()) <= RESULT_LIMIT:
+        return result
+    left_out = ["messages", "approvals.args"]
+    approvals = [_shortened(approval) for approval in result.approvals]
+    result = result.model_copy(update={"approvals": approvals, "left_out": left_out})
+    if json_size(result.to_json()) <= RESULT_LIMIT:
+        return result
+    output = surface.clip(result.output, RESULT_LIMIT // 4)
+    return result.model_copy(update={"approvals": [], "output": output, "left_out": ["messages", "approvals", "output"]})
+
+
+def _shortened(approval: Approval) -> Approval:
+    changes: dict[str, Any] = {}
+    if json_size(approval.args) > 1024:
+        changes["args"] = {}
+    if approval.executed and json_size(approval.executed.args) > 1024:
+        changes["executed"] = approval.executed.model_copy(update={"args": {}})
+    if approval.resolution and json_size(approval.resolution.to_json()) > 1024:
+        changes["resolution"] = approval.resolution.model_copy(
+            update={"edited_action": None, "message": None, "value": None}
+        )
+    return approval.model_copy(update=changes)

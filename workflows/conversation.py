@@ -1,0 +1,98 @@
+"""The conversation of a turn: plain message dicts, repaired at the door, handed out by value or by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from turngate import texts
+    from turngate.contracts import PAGE_LIMIT, Json, Message, Segment, json_size, text_of
+
+_CALLS = ("tool_calls", "invalid_tool_calls")
+
+
+def tool_message(call_id: str | None, name: str, content: Any, *, ok: bool) -> Message:
+    """Build the answer to one call."""
+    return {
+        "type": "tool",
+        "content": content,
+        "tool_call_id": call_id or "",
+        "name": name,
+        "status": "success" if ok else "error",
+    }
+
+
+def repair(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
+    """Give every call of a handed-in history its answer and drop answers to no call; say what was done."""
+    fixed: list[Message] = []
+    said: list[str] = []
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        position += 1
+        if message.get("type") == "tool":
+            said.append(f"dropped a tool result that answers no call ({message.get('tool_call_id')!r})")
+            continue
+        fixed.append(message)
+        calls = [call for field in _CALLS for call in message.get(field) or []]
+        if message.get("type") not in ("ai", "AIMessageChunk") or not calls:
+            continue
+        answers: list[Message] = []
+        while position < len(messages) and messages[position].get("type") == "tool":
+            answers.append(messages[position])
+            position += 1
+        for call in calls:
+            found = next((one for one in answers if one.get("tool_call_id") == (call.get("id") or "")), None)
+            if found is not None:
+                answers.remove(found)
+            else:
+                name = str(call.get("name") or "")
+                found = tool_message(call.get("id"), name, texts.unanswered(name), ok=False)
+                said.append(f"answered the open call {call.get('id')!r} of '{name}'")
+            fixed.append(found)
+        said += [f"dropped a tool result that answers no call ({one.get('tool_call_id')!r})" for one in answers]
+    return fixed, said
+
+
+def segments(
+    messages: Sequence[Message], size: int, inline_limit: int, before: Segment | None
+) -> list[Segment]:
+    """Say where the model's activity finds the conversation: inline while short, by reference above the limit."""
+    parts = [before] if before and before.count else []
+    if size <= inline_limit:
+        return [*parts, Segment(messages=list(messages))]
+    info = workflow.info()
+    return [*parts, Segment(workflow_id=info.workflow_id, run_id=info.run_id, start=0, count=len(messages))]
+
+
+def page(items: Sequence[Any], request: Any, *, budget: int = PAGE_LIMIT - 16_384) -> tuple[list[Any], int, int | None]:
+    """Return the items from `start`, at most `limit` and within the budget, and where the next page starts.
+
+    A single item over the budget comes alone: no page is ever empty before the end.
+    """
+    start, limit = _bounds(request, len(items))
+    found: list[Any] = []
+    size = 0
+    for item in items[start : start + limit]:
+        size += json_size(item)
+        if found and size > budget:
+            break
+        found.append(item)
+    after = start + len(found)
+    return found, start, after if after < min(len(items), start + limit) or after < len(items) else None
+
+
+def _bounds(request: Any, total: int) -> tuple[int, int]:
+    data: Json = request if isinstance(request, dict) else {}
+    start, limit = data.get("start", 0), data.get("limit", total)
+    start = start if isinstance(start, int) and start >= 0 else 0
+    limit = limit if isinstance(limit, int) and limit > 0 else max(total, 1)
+    return start, limit
+
+
+def last_human_text(messages: Sequence[Message]) -> str | None:
+    """Return the text of the last message of a person, if there is one."""
+    return next((text_of(message) for message in reversed(messages) if message.get("type") == "human"), None)

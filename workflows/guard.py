@@ -1,0 +1,88 @@
+"""The worker interceptor that stands between clients and handlers.
+
+The SDK fails the workflow task, for ever, when a signal handler raises or the number of arguments is wrong
+(sdk-python#355). Here the first becomes a recorded refusal and the second an ordinary error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    HandleUpdateInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from turngate.errors import RefusedError, refuse
+    from turngate.workflows.refusals import as_failure
+
+OURS = ("AgentTurn", "AgentThread")
+
+
+class SignalGuard(Interceptor):
+    """Keeps bad signals, updates and inputs from failing workflow tasks of Turngate's workflows."""
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        """Return the interceptor of one workflow run."""
+        return _Guard
+
+
+class _Guard(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        if workflow.info().workflow_type in OURS and len(input.args) != 1:
+            raise ApplicationError(
+                f"start this workflow with one argument, a request object; {len(input.args)} were given",
+                type="BadRequest",
+                non_retryable=True,
+            )
+        return await super().execute_workflow(input)
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:
+        if workflow.info().workflow_type not in OURS:
+            return await super().handle_signal(input)
+        note = getattr(workflow.instance(), "note_refusal", None)
+        try:
+            _one_argument(input.signal, input.args)
+            await super().handle_signal(input)
+        except asyncio.CancelledError:
+            raise
+        except RefusedError as error:
+            if note:
+                note(input.signal, error)
+        except Exception as error:  # a bug of ours must not wedge a paused run either
+            workflow.logger.exception("signal handler failed")
+            if note:
+                note(input.signal, refuse("malformed", f"{type(error).__name__}: {str(error)[:300]}"))
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        if workflow.info().workflow_type not in OURS:
+            return super().handle_update_validator(input)
+        try:
+            _one_argument(input.update, input.args)
+            super().handle_update_validator(input)
+        except RefusedError as error:
+            raise as_failure(error) from None
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+        if workflow.info().workflow_type not in OURS:
+            return await super().handle_update_handler(input)
+        try:
+            return await super().handle_update_handler(input)
+        except RefusedError as error:
+            raise as_failure(error) from None
+
+
+def _one_argument(name: str, args: Any) -> None:
+    # The dynamic signal handler gets the name and the list of arguments, whatever they are.
+    if name in ("decide", "send", "stop", "reassign", "revoke_rule", "close") and len(args) != 1:
+        raise refuse("malformed", f"'{name}' takes exactly one argument, a JSON object; {len(args)} were sent")

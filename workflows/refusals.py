@@ -1,0 +1,13 @@
+"""How a refusal crosses the wire to the sender of an update."""
+
+from __future__ import annotations
+
+from temporalio.exceptions import ApplicationError
+
+from turngate.errors import RefusedError
+
+
+def as_failure(error: RefusedError) -> ApplicationError:
+    """Return the failure that carries the refusals: its type is the first code, its details hold all of them."""
+    details = {"refusals": [refusal.to_json() for refusal in error.refusals][:100]}
+    return ApplicationError(str(error)[:4000], details, type=error.code, non_retryable=True)

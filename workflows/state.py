@@ -1,0 +1,129 @@
+"""The state of a turn as data, so that it can go over continue-as-new whole."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from turngate.contracts import (
+        KIB,
+        CallPlan,
+        Json,
+        Message,
+        ParentRef,
+        Recorded,
+        Segment,
+        StepSettings,
+        TurnRequest,
+        TurnStart,
+        json_size,
+    )
+    from turngate.ledger import LedgerState
+
+CARRIED_LIMIT = 1536 * KIB
+"""Bytes of compressed state that one run hands to the next; the server takes 2 MB."""
+
+
+class Call(Recorded):
+    """One proposed call on its way from proposed to answered.
+
+    `waits_for` is the open approval, `result` the tool message at the end; in between the call is ready to run.
+    `name` and `args` are what will run: the model's, or a reviewer's.
+    """
+
+    number: int = 0
+    plan: CallPlan = Field(default_factory=CallPlan)
+    tool_call_id: str | None = None
+    original_name: str = ""
+    name: str = ""
+    args: Json = Field(default_factory=dict)
+    digest: str = ""
+    edited: bool = False
+    reviewed: bool = False
+    decision: str | None = None
+    reviewer: str | None = None
+    answers: list[Any] = Field(default_factory=list)
+    approvals: list[str] = Field(default_factory=list)
+    waits_for: str | None = None
+    error: str | None = None
+    ran: bool = False
+    result: Message | None = None
+
+
+class Step(Recorded):
+    """The open step: its calls in the order in which their answers stand in the conversation."""
+
+    calls: list[Call] = Field(default_factory=list)
+    batch: int = 0
+
+
+class TurnState(Recorded):
+    """Everything a turn knows."""
+
+    request: Json = Field(default_factory=dict)
+    parent: ParentRef | None = None
+    thread: Segment | None = None
+    depth: int = 0
+    started_at: datetime | None = None
+    messages: list[Message] = Field(default_factory=list)
+    size: int = 0
+    first_new: int = 0
+    steps: int = 0
+    calls: int = 0
+    batches: int = 0
+    usage: dict[str, Any] = Field(default_factory=dict)
+    repairs: list[str] = Field(default_factory=list)
+    schemas: dict[str, Json] = Field(default_factory=dict)
+    """The argument schema of every tool, where an edit may change the tool; recorded once a turn."""
+    settings: StepSettings = Field(default_factory=StepSettings)
+    step: Step | None = None
+    ledger: LedgerState = Field(default_factory=LedgerState)
+    shown_status: str = "running"
+    shown_waiting: list[str] = Field(default_factory=list)
+    ending: str | None = None
+
+    def asked(self) -> TurnRequest:
+        """Return the request that started the turn."""
+        return TurnRequest.model_validate(self.request)
+
+    def say(self, *messages: Message) -> None:
+        """Add messages to the conversation."""
+        for message in messages:
+            self.messages.append(message)
+            self.size += json_size(message)
+
+
+def pack(state: TurnState, start: TurnStart) -> Json:
+    """Return the input of the next run. Raises ApplicationError where the state is too large to carry."""
+    plain = json.dumps(state.compact(), separators=(",", ":")).encode()
+    packed = base64.b85encode(zlib.compress(plain, 6)).decode("ascii")
+    if len(packed) > CARRIED_LIMIT:
+        raise ApplicationError(
+            f"the turn's state has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next:"
+            " configure external storage in the data converter for conversations of this size",
+            type="StateTooLarge",
+            non_retryable=True,
+        )
+    return start.model_copy(update={"carried": packed}).compact() | {"turngate": start.turngate}
+
+
+def unpack(carried: str) -> TurnState:
+    """Return the state that the run before handed over."""
+    return TurnState.model_validate(json.loads(zlib.decompress(base64.b85decode(carried))))
+
+
+def add_usage(total: dict[str, Any], more: Any) -> None:
+    """Add one model call's usage to the turn's, number by number."""
+    for key, value in (more or {}).items() if isinstance(more, dict) else ():
+        if isinstance(value, dict):
+            add_usage(total.setdefault(key, {}), value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            total[key] = total.get(key, 0) + value
