@@ -1,12 +1,12 @@
 """Turngate: LLM agents whose dangerous tool calls wait, durably, for a person.
 
-Layers, each importing only what stands left of it (a test checks this):
+Layers, each importing only what stands left of it (`tests/unit/test_layers.py` checks this):
 
-    contracts, errors, texts <- schemas, decisions, ledger <- workflows            orchestration, deterministic
-    contracts, errors, texts <- policy <- agent <- activities                      user code and effects
+    contracts, errors, texts <- schemas, decisions, ledger <- workflows      orchestration: deterministic, no user code
+    contracts, errors, texts <- policy <- agent <- activities                user code, and everything with an effect
 
-The two meet in what travels between them, and in `worker`. `client` imports contracts only. The names below are
-loaded when they are first used, so that `import turngate.client` brings no langchain with it.
+The two meet in what travels between them, and in `worker` and `plugin`. `client` imports contracts only. The names
+below are loaded when they are first used, so that `import turngate.client` brings no LangChain with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,63 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turngate.agent import Agent as Agent
-    from turngate.agent import ToolOptions as ToolOptions
+    from turngate.agent_options import ToolOptions as ToolOptions
+    from turngate.client import TurngateClient as TurngateClient
+    from turngate.contracts import (
+        Approval as Approval,
+        ApprovalContext as ApprovalContext,
+        ApprovalStatus as ApprovalStatus,
+        ApprovalType as ApprovalType,
+        Executed as Executed,
+        Outcome as Outcome,
+        Proposal as Proposal,
+        Quorum as Quorum,
+        Receipt as Receipt,
+        Refused as Refused,
+        Resolution as Resolution,
+        Rule as Rule,
+        TurnRequest as TurnRequest,
+        TurnResult as TurnResult,
+        TurnStatus as TurnStatus,
+        Vote as Vote,
+    )
+    from turngate.devserver import DevServer as DevServer
+    from turngate.errors import (
+        AlreadyDecidedError as AlreadyDecidedError,
+        BusyError as BusyError,
+        CancelledApprovalError as CancelledApprovalError,
+        ClosedError as ClosedError,
+        ConfigError as ConfigError,
+        DigestMismatchError as DigestMismatchError,
+        ExpiredError as ExpiredError,
+        InvalidEditError as InvalidEditError,
+        MalformedError as MalformedError,
+        NotAllowedError as NotAllowedError,
+        NotAReviewerError as NotAReviewerError,
+        NoWorkerError as NoWorkerError,
+        Refusal as Refusal,
+        RefusedError as RefusedError,
+        SelfApprovalError as SelfApprovalError,
+        ServerError as ServerError,
+        TooLargeError as TooLargeError,
+        TurnAlreadyStartedError as TurnAlreadyStartedError,
+        TurnFailedError as TurnFailedError,
+        TurngateError as TurngateError,
+        UnknownApprovalError as UnknownApprovalError,
+    )
+    from turngate.handles import Paused as Paused, TurnHandle as TurnHandle
+    from turngate.interrupts import InterruptOnConfig as InterruptOnConfig
+    from turngate.plugin import TurngatePlugin as TurngatePlugin
+    from turngate.policy import (
+        Allowlist as Allowlist,
+        Deny as Deny,
+        Denylist as Denylist,
+        PolicyContext as PolicyContext,
+        Predicate as Predicate,
+    )
+    from turngate.threads import ThreadHandle as ThreadHandle
+    from turngate.tools import current_call as current_call, human_tool as human_tool, interrupt as interrupt
+    from turngate.worker import build_worker as build_worker, run_worker as run_worker
 
 # A checkout without symbolic links has a small text file in place of each of these folders.
 for _linked in ("workflows", "activities"):
@@ -28,7 +84,58 @@ for _linked in ("workflows", "activities"):
         )
 
 _MODULES = {
-    "agent": ("Agent", "ToolOptions"),
+    "agent": ("Agent",),
+    "agent_options": ("ToolOptions",),
+    "client": ("TurngateClient",),
+    "contracts": (
+        "Approval",
+        "ApprovalContext",
+        "ApprovalStatus",
+        "ApprovalType",
+        "Executed",
+        "Outcome",
+        "Proposal",
+        "Quorum",
+        "Receipt",
+        "Refused",
+        "Resolution",
+        "Rule",
+        "TurnRequest",
+        "TurnResult",
+        "TurnStatus",
+        "Vote",
+    ),
+    "devserver": ("DevServer",),
+    "errors": (
+        "AlreadyDecidedError",
+        "BusyError",
+        "CancelledApprovalError",
+        "ClosedError",
+        "ConfigError",
+        "DigestMismatchError",
+        "ExpiredError",
+        "InvalidEditError",
+        "MalformedError",
+        "NoWorkerError",
+        "NotAReviewerError",
+        "NotAllowedError",
+        "Refusal",
+        "RefusedError",
+        "SelfApprovalError",
+        "ServerError",
+        "TooLargeError",
+        "TurnAlreadyStartedError",
+        "TurnFailedError",
+        "TurngateError",
+        "UnknownApprovalError",
+    ),
+    "handles": ("Paused", "TurnHandle"),
+    "interrupts": ("InterruptOnConfig",),
+    "plugin": ("TurngatePlugin",),
+    "policy": ("Allowlist", "Deny", "Denylist", "PolicyContext", "Predicate"),
+    "threads": ("ThreadHandle",),
+    "tools": ("current_call", "human_tool", "interrupt"),
+    "worker": ("build_worker", "run_worker"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -38,7 +145,9 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'turngate' has no attribute {name!r}")
-    return getattr(import_module(f"turngate.{_HOME[name]}"), name)
+    found = getattr(import_module(f"turngate.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -125,7 +125,7 @@ class Presence:
     def __init__(self, present: bool = False) -> None:
         self._present = present
 
-    def __bool__(self) -> bool:
+    def __call__(self) -> bool:
         return self._present
 
     async def check(self, client: Client) -> None:

@@ -100,7 +100,8 @@ def _activities(
     from turngate import activities
     from turngate.agent import Registry
 
-    return list(activities.build(Registry(agents), search_attributes=present, notifiers=notifiers))
+    more = {"notifiers": notifiers} if notifiers else {}
+    return activities.build(Registry(agents), search_attributes=present, **more)
 
 
 def _signal_guard() -> Any:
