@@ -20,11 +20,12 @@ from turngate.errors import (
     ClosedError,
     ExpiredError,
     TurnAlreadyStartedError,
+    refuse,
 )
 from turngate.handles import Paused, TurnHandle
 from turngate.inbox import Filter, Inbox, Listing, Settled
 from turngate.message_json import to_json, to_langchain
-from turngate.payloads import by_run, for_run
+from turngate.payloads import by_run, for_run, turn_of
 from turngate.threads import Sent, ThreadHandle
 from turngate.waiting import TurnWatch
 
@@ -207,6 +208,21 @@ class TurngateClient:
         `decision` is one for all, or a function of the approval. Returns a report each: receipt or error.
         """
         return [report async for report in inbox.settle(self.temporal, approvals, decision)]
+
+    async def reassign(self, approval_id: str, reviewers: Sequence[str], *, reviewer: str | None = None) -> Json:
+        """Hand an approval to other reviewers. Its present reviewers, `escalate_to` and `admins` may."""
+        return await self.turn(turn_of(approval_id)).reassign(approval_id, reviewers, reviewer=reviewer)
+
+    async def approval(self, approval_id: str) -> Approval:
+        """Return one approval, settled ones included. Raises UnknownApprovalError."""
+        for approval in await self.turn(turn_of(approval_id)).approvals():
+            if approval.id == approval_id:
+                return approval
+        raise refuse(
+            "unknown_approval",
+            f"there is no approval {approval_id!r}: `turngate inbox` lists what waits",
+            approval_id=approval_id,
+        )
 
     # --- Over all runs -----------------------------------------------------------------------------------------
 

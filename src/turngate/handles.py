@@ -13,7 +13,7 @@ from temporalio.exceptions import CancelledError as WorkflowCancelledError
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 
 from turngate import rpc, sending
-from turngate.contracts import Approval, Json, Message, Receipt, Refused, Rule, TurnResult
+from turngate.contracts import Approval, Json, Message, Receipt, Refused, Rule, TurnResult, TurnStatus, text_of
 from turngate.errors import NoWorkerError, RefusedError, TurnFailedError
 from turngate.payloads import for_run
 
@@ -85,6 +85,17 @@ class TurnHandle:
         pages = [page async for page in rpc.paged(self.client, self.id, "approvals")]
         return [Approval.model_validate(entry) for page in pages for entry in page.get("approvals", [])]
 
+    async def record(self) -> list[Approval]:
+        """Return the record like `approvals`, and of a turn that has ended also where no worker answers."""
+        try:
+            return await self.approvals()
+        except NoWorkerError:
+            with rpc.explained(self.id):
+                description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+            if description.status is not WorkflowExecutionStatus.COMPLETED:
+                raise
+        return (await self.result()).approvals
+
     async def messages(self, start: int = 0) -> list[Message]:
         """Return the conversation from message `start` on, as the JSON of LangChain's messages.
 
@@ -149,18 +160,21 @@ class TurnHandle:
 
     async def _completed(self, result: TurnResult) -> TurnResult:
         """Fetch what the result had no room for."""
+        if not result.left_out and result.messages is not None:
+            return result
         changes: dict[str, Any] = {}
         try:
             if result.messages is None:
                 start = int((await self.status()).get("first_new_message", 0))
                 changes["messages"] = await self.messages(start)
-            if "approvals" in result.left_out:
+            if any(name.startswith("approvals") for name in result.left_out):
                 changes["approvals"] = await self.approvals()
         except NoWorkerError:
             return result
-        if not changes:
-            return result
-        left_out = [name for name in result.left_out if name not in changes]
+        left_out = [name for name in result.left_out if name.partition(".")[0] not in changes]
+        if "output" in left_out and result.status is TurnStatus.COMPLETED and changes.get("messages"):
+            changes["output"] = text_of(changes["messages"][-1])
+            left_out.remove("output")
         return result.model_copy(update={**changes, "left_out": left_out})
 
     async def _was_reset(self, error: WorkflowFailureError) -> bool:

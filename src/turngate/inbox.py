@@ -56,7 +56,7 @@ class Filter:
             "ExecutionStatus = 'Running'",
             f"{attributes.STATUS.name} = 'waiting'",
         ]
-        parts += [f"{name} = {_quoted(value)}" for name, value in self._attributes() if value is not None]
+        parts += [f"{name} = {_quoted(value)}" for name, value in self._attributes()]
         return " AND ".join(parts)
 
     def accepts(self, approval: Approval) -> bool:
@@ -70,12 +70,14 @@ class Filter:
         )
         return all(value is None or value in found for value, found in wanted)
 
-    def _attributes(self) -> Iterable[tuple[str, str | None]]:
-        yield attributes.AGENT.name, self.agent
-        yield attributes.THREAD.name, self.thread
+    def _attributes(self) -> Iterable[tuple[str, str]]:
+        if self.agent is not None:
+            yield attributes.AGENT.name, starting.agent_value(self.agent)
+        if self.thread is not None:
+            yield attributes.THREAD.name, starting.thread_value(self.thread)
         for kind in ("tool", "tag", "reviewer"):
-            value = getattr(self, kind)
-            yield attributes.WAITING.name, None if value is None else f"{kind}:{value}"
+            if (name := getattr(self, kind)) is not None:
+                yield attributes.WAITING.name, starting.waiting_value(kind, name)
 
 
 class Listing(list[Approval]):

@@ -54,7 +54,7 @@ def by_run(payload: Any) -> list[Batch]:
     if isinstance(payload.get("decisions"), list) and "approval_id" not in payload:
         return _listed(payload)
     if payload.get("approval_id") is not None:
-        return [Batch(_run_of(payload["approval_id"]), payload, (payload,))]
+        return [Batch(turn_of(payload["approval_id"]), payload, (payload,))]
     if payload and all(isinstance(value, Mapping) for value in payload.values()):
         return _mapped(payload)
     raise refuse(
@@ -103,7 +103,8 @@ def _unquoted(text: str) -> Any:
         raise refuse("malformed", f"the text is not JSON: {error}") from None
 
 
-def _run_of(approval_id: Any) -> str:
+def turn_of(approval_id: Any) -> str:
+    """Return the id of the run that an approval id names. Raises MalformedError, UnknownApprovalError."""
     if not isinstance(approval_id, str):
         raise refuse("malformed", f"'approval_id' is a text, not {approval_id!r}", "approval_id")
     turn_id, _, rest = approval_id.rpartition("/")
@@ -150,7 +151,7 @@ def _grouped(items: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
     faults: list[Refusal] = []
     for approval_id, item in items:
         try:
-            groups.setdefault(_run_of(approval_id), []).append(item)
+            groups.setdefault(turn_of(approval_id), []).append(item)
         except RefusedError as error:
             faults += error.refusals
     if faults:

@@ -18,7 +18,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from turngate import attributes, rpc
-from turngate.contracts import RESULT_LIMIT, SEARCH_ATTRIBUTE_LIMIT, Json, TurnRequest
+from turngate.contracts import RESULT_LIMIT, Json, TurnRequest
 from turngate.errors import NoWorkerError, Refusal, RefusedError, ServerError
 from turngate.payloads import Batch, check_json
 from turngate.sending import UPDATE_LIMIT, send
@@ -104,9 +104,12 @@ async def has_attributes(client: Client) -> bool:
 
 def search_attributes(agent: str, thread_id: str | None) -> TypedSearchAttributes:
     """Return what a new turn is found by, so that setting it costs no event later."""
-    pairs = [SearchAttributePair(attributes.STATUS, "running"), SearchAttributePair(attributes.AGENT, _cut(agent))]
+    pairs = [
+        SearchAttributePair(attributes.STATUS, "running"),
+        SearchAttributePair(attributes.AGENT, agent_value(agent)),
+    ]
     if thread_id is not None:
-        pairs.append(SearchAttributePair(attributes.THREAD, _cut(thread_id)))
+        pairs.append(SearchAttributePair(attributes.THREAD, thread_value(thread_id)))
     return TypedSearchAttributes(pairs)
 
 
@@ -139,9 +142,24 @@ def _one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def _cut(text: str) -> str:
-    """Keep a search attribute below the size at which the server terminates the run."""
-    return text.encode()[:SEARCH_ATTRIBUTE_LIMIT].decode("utf-8", "ignore")
+def agent_value(agent: str) -> str:
+    """Return an agent's name as the search attribute holds it: cut, for a long value would terminate the run."""
+    return _clip(agent, 500)
+
+
+def thread_value(thread_id: str) -> str:
+    """Return a thread's id as the search attribute holds it."""
+    return _clip(thread_id, 1000)
+
+
+def waiting_value(kind: str, name: str) -> str:
+    """Return one entry of what a run waits for, as the search attribute holds it."""
+    return _clip(f"{kind}:{name}", 200)
+
+
+def _clip(text: str, limit: int) -> str:
+    raw = text.encode("utf-8", "replace")
+    return text if len(raw) <= limit else raw[: limit - 3].decode("utf-8", "ignore") + "…"
 
 
 def _problem(problem: Any) -> Refusal:

@@ -23,13 +23,13 @@ _TASK_WAITS = {
     _E.EVENT_TYPE_WORKFLOW_TASK_FAILED,
     _E.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
 }
-_ACTIVITY_ENDS = {
+ACTIVITY_ENDS = {
     _E.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: "activity_task_completed_event_attributes",
     _E.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
     _E.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
     _E.EVENT_TYPE_ACTIVITY_TASK_CANCELED: "activity_task_canceled_event_attributes",
 }
-_CHILD_ENDS = {
+CHILD_ENDS = {
     _E.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED: "start_child_workflow_execution_failed_event_attributes",
     _E.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED: "child_workflow_execution_completed_event_attributes",
     _E.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED: "child_workflow_execution_failed_event_attributes",
@@ -37,7 +37,7 @@ _CHILD_ENDS = {
     _E.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT: "child_workflow_execution_timed_out_event_attributes",
     _E.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED: "child_workflow_execution_terminated_event_attributes",
 }
-_CLOSES = {
+CLOSES = {
     _E.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
     _E.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
     _E.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
@@ -48,10 +48,9 @@ _WORK = {"call_model", "call_tool"}
 """Activities that move the turn on. A notification on its way does not keep a turn from waiting."""
 
 
-async def pages(client: Client, turn_id: str) -> AsyncIterator[list[HistoryEvent]]:
-    """Follow the history of a turn, over continue-as-new, until it has closed. Events come as the server groups them,
-    so that what one workflow task did is never seen half."""
-    run_id: str | None = None
+async def pages(client: Client, turn_id: str, *, run_id: str | None = None) -> AsyncIterator[list[HistoryEvent]]:
+    """Follow the history of a turn, over continue-as-new, until it has closed: from the present run on, or from a given
+    one. Events come as the server groups them, so that what one workflow task did is never seen half."""
     while True:
         following = None
         events = client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(wait_new_event=True)
@@ -104,12 +103,12 @@ class Progress:
             self.task_waits = True
         elif kind == _E.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
             self.task_waits = False
-        elif kind in _CLOSES:
+        elif kind in CLOSES:
             self.closed = True
-        elif kind in _ACTIVITY_ENDS:
-            self.working.discard(getattr(event, _ACTIVITY_ENDS[kind]).scheduled_event_id)
-        elif kind in _CHILD_ENDS:
-            self.children.pop(getattr(event, _CHILD_ENDS[kind]).initiated_event_id, None)
+        elif kind in ACTIVITY_ENDS:
+            self.working.discard(getattr(event, ACTIVITY_ENDS[kind]).scheduled_event_id)
+        elif kind in CHILD_ENDS:
+            self.children.pop(getattr(event, CHILD_ENDS[kind]).initiated_event_id, None)
         else:
             self._starts(event)
 

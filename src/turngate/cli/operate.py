@@ -1,0 +1,130 @@
+"""Commands to run Turngate: the dev server, workers, the server's setup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from turngate.cli.options import HERE, Json, Server
+
+
+async def setup(*, json: Json = False, server: Server = HERE) -> None:
+    """Register Turngate's search attributes in the namespace, so that the inbox is quick."""
+    from turngate import attributes
+    from turngate.cli import output
+
+    client = await server.client()
+    added = await attributes.register(client.temporal)
+    if json:
+        output.print_json({"registered": added})
+    elif added:
+        output.say(f"Registered in {client.temporal.namespace}: {', '.join(added)}")
+    else:
+        output.say(f"Everything is registered in {client.temporal.namespace}.")
+
+
+def check(references: tuple[str, ...], /, *, json: Json = False) -> None:
+    """Build agents as a worker would, and say what they do with each tool. Needs no server.
+
+    Parameters
+    ----------
+    references
+        module:attribute of an Agent, a list of agents, or a function that returns either.
+    """
+    from turngate.cli import output
+    from turngate.cli.checking import facts
+    from turngate.loading import load_agents
+
+    found = [facts(agent) for agent in load_agents(references)]
+    if json:
+        output.print_json(found)
+        return
+    for agent in found:
+        output.say(f"{agent['name']}: all right")
+        for tool, what in agent["tools"].items():
+            output.say(f"  {tool}: {what}")
+
+
+async def worker(
+    references: Annotated[tuple[str, ...], Parameter(env_var="TURNGATE_AGENTS")],
+    /,
+    *,
+    log_level: str = "INFO",
+    server: Server = HERE,
+) -> None:
+    """Run a worker for agents until Ctrl-C or SIGTERM.
+
+    It then takes no new work, and running tools get 30 seconds to finish.
+
+    Parameters
+    ----------
+    references
+        module:attribute of an Agent, a list of agents, or a function that returns either.
+    log_level
+        Lines to log: DEBUG, INFO, WARNING or ERROR.
+    """
+    import logging
+
+    from turngate.loading import load_agents
+    from turngate.worker import run_worker
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    agents = load_agents(references)
+    client = await server.client()
+    await run_worker(client.temporal, agents, task_queue=server.task_queue)
+
+
+async def dev(
+    *,
+    db: Path = Path(".turngate/dev.db"),
+    memory: bool = False,
+    port: int = 7233,
+    ui_port: int = 8233,
+    ip: str = "127.0.0.1",
+    namespace: str = "default",
+) -> None:
+    """Run a Temporal server for development, with its web UI, until Ctrl-C.
+
+    Parameters
+    ----------
+    db
+        The file that keeps its state over restarts.
+    memory
+        Keep the state in memory instead.
+    port
+        Where clients and workers connect.
+    ui_port
+        Where the web UI is.
+    ip
+        The address to listen on.
+    namespace
+        The namespace to create.
+    """
+    import asyncio
+    import contextlib
+
+    from turngate.cli import output
+    from turngate.devserver import DevServer
+
+    server = DevServer(db=None if memory else db, port=port, ui_port=ui_port, ip=ip, namespace=namespace)
+    async with server:
+        output.say(f"Temporal server at {server.address}, UI at {server.ui_url}. Ctrl-C stops it.")
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+def demo() -> None:
+    """See a dangerous call wait, decide it, and kill the worker meanwhile. Needs no API key."""
+    from importlib import import_module
+
+    from turngate.errors import ConfigError
+
+    try:
+        run = import_module("turngate.demo").main
+    except ModuleNotFoundError as error:
+        if error.name != "turngate.demo":
+            raise
+        raise ConfigError("the demo is not installed: run `pip install 'turngate[server]'`") from None
+    run()

@@ -1,0 +1,133 @@
+"""Commands to look: what waits, one approval in full, rules, the record."""
+
+from __future__ import annotations
+
+import json as json_module
+
+from turngate.cli.options import HERE, Json, Server
+
+
+async def inbox(
+    *,
+    agent: str | None = None,
+    tool: str | None = None,
+    tag: str | None = None,
+    reviewer: str | None = None,
+    thread: str | None = None,
+    json: Json = False,
+    server: Server = HERE,
+) -> None:
+    """List what waits for people, in all runs.
+
+    Parameters
+    ----------
+    agent
+        Only of this agent.
+    tool
+        Only calls of this tool.
+    tag
+        Only with this tag.
+    reviewer
+        Only what names this reviewer.
+    thread
+        Only of this conversation.
+    """
+    from turngate.cli import output
+
+    client = await server.client()
+    listing = await client.pending(agent=agent, tool=tool, tag=tag, reviewer=reviewer, thread=thread)
+    for note in listing.notes:
+        output.note(note)
+    if json:
+        output.print_json([approval.to_json() for approval in listing])
+    elif listing:
+        output.console().print(output.inbox_table(listing))
+    else:
+        output.say("Nothing waits.")
+
+
+async def show(approval: str, /, *, json: Json = False, server: Server = HERE) -> None:
+    """Show one approval in full, or a turn with everything that waits in it.
+
+    Parameters
+    ----------
+    approval
+        The id of an approval, or of a turn.
+    """
+    from turngate.cli import output
+    from turngate.errors import UnknownApprovalError
+
+    client = await server.client()
+    try:
+        found = [await client.approval(approval)]
+        state = None
+    except UnknownApprovalError:
+        turn = client.turn(approval)
+        state, found = await turn.status(), await turn.pending()
+    if json:
+        entries = [each.to_json() for each in found]
+        output.print_json(entries[0] if state is None else {**state, "approvals": entries})
+        return
+    if state is not None:
+        output.say(f"{approval}: {state.get('status')}, agent {state.get('agent')}, {state.get('steps', 0)} steps")
+    for each in found:
+        output.console().print(output.approval_panel(each))
+
+
+async def rules(
+    turn: str,
+    /,
+    *,
+    revoke: str | None = None,
+    reviewer: str | None = None,
+    json: Json = False,
+    server: Server = HERE,
+) -> None:
+    """List the remembered decisions of a turn or thread, or take one back.
+
+    Parameters
+    ----------
+    turn
+        The id of a turn or of a thread.
+    revoke
+        The id of the rule to take back.
+    reviewer
+        Your name for the record.
+    """
+    from turngate.cli import output
+
+    handle = (await server.client()).turn(turn)
+    if revoke is not None:
+        await handle.revoke_rule(revoke, reviewer=reviewer)
+    found = await handle.rules()
+    if json:
+        output.print_json([rule.to_json() for rule in found])
+        return
+    for rule in found:
+        what = "any arguments" if rule.match == "tool" else f"arguments of digest {rule.digest}"
+        end = f", ends {output.ago(rule.expires_at)}" if rule.expires_at else ""
+        output.say(f"{rule.id}: {rule.type} {rule.tool}, {what}, for the {rule.scope}, by {rule.by or 'somebody'}{end}")
+    if not found:
+        output.say("No decision is remembered.")
+
+
+async def audit(turn: str, /, *, json: Json = False, server: Server = HERE) -> None:
+    """Show the record of a turn: every call put up, who decided what and when, and what ran.
+
+    With --json one line of JSON for each approval.
+
+    Parameters
+    ----------
+    turn
+        The id of the turn.
+    """
+    from turngate.cli import output
+
+    record = await (await server.client()).turn(turn).record()
+    if json:
+        for approval in record:
+            print(json_module.dumps(approval.to_json(), ensure_ascii=False))
+    elif record:
+        output.console().print(output.audit_table(record))
+    else:
+        output.say("Nothing was put up in this turn.")
