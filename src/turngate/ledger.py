@@ -136,6 +136,7 @@ class Ledger:
         self.state.prefix = prefix
         self.notices: list[Notice] = []
         self._by_id = {item.approval.id: item for item in self.state.items}
+        self._open = {item.approval.id: item for item in self.state.items if item.open}
 
     # --- Looking ---------------------------------------------------------------------------------------------
 
@@ -146,7 +147,7 @@ class Ledger:
 
     def waiting(self) -> list[Item]:
         """The approvals that wait, in the order they were raised."""
-        return [item for item in self.state.items if item.open]
+        return list(self._open.values())
 
     def __getitem__(self, approval_id: str) -> Item:
         return self._by_id[approval_id]
@@ -219,7 +220,7 @@ class Ledger:
             escalate_at=_after(now, plan.escalate_after_s) if plan.escalate_to else None,
         )
         state.items.append(item)
-        self._by_id[approval.id] = item
+        self._by_id[approval.id] = self._open[approval.id] = item
         self._apply_held(item, now)
         if item.open:
             self._apply_rules(item, now)
@@ -460,6 +461,7 @@ class Ledger:
 
     def _settle(self, item: Item, resolution: Resolution) -> None:
         approval = item.approval
+        del self._open[approval.id]
         approval.resolution = resolution
         approval.status = _SETTLED_AS[resolution.type]
         if resolution.by == "deadline" and resolution.type == "reject":
@@ -600,6 +602,7 @@ class Ledger:
 
     def cancel(self, item: Item, now: datetime) -> None:
         """Close one approval as cancelled."""
+        del self._open[item.approval.id]
         item.approval.status = ApprovalStatus.CANCELLED
         item.approval.resolution = Resolution(type="cancelled", by="stop", at=now)
         self.notices.append(Notice("cancelled", item))
