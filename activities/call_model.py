@@ -1,0 +1,196 @@
+"""One model step: ask the model, and ask the agent's rules about each call that it proposes.
+
+Both in one activity, so that answer and verdicts are recorded together: from then on the record is the authority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from turngate import usercode
+from turngate.activities import answers, conversation
+from turngate.activities.heartbeats import beating
+from turngate.activities.model_client import ModelClient
+from turngate.agent import Agent, Registry
+from turngate.contracts import (
+    KIB,
+    RESULT_LIMIT,
+    CallPlan,
+    Json,
+    Message,
+    ModelInput,
+    ModelStep,
+    Verdict,
+    json_size,
+    text_of,
+)
+from turngate.errors import ConfigError
+from turngate.judge import Scene, judge
+from turngate.plain import WIRE_LIMIT, whole_text, wire_size
+from turngate.toolbox import Toolbox
+from turngate.tools import TaskTool
+
+STREAM_EVERY = 0.2
+TARGETS_LIMIT = 256 * KIB
+STREAMED_KEPT = 64 * KIB
+
+
+class CallModel:
+    """The activity `call_model` for the agents of a worker."""
+
+    def __init__(self, registry: Registry, search_attributes: Callable[[], bool]) -> None:
+        self._registry = registry
+        self._search_attributes = search_attributes
+
+    @activity.defn(name="call_model")
+    async def call_model(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Run one model step: ModelInput in, ModelStep out, both as plain JSON."""
+        request = ModelInput.model_validate(data)
+        agent = self._agent(request.agent)
+        async with beating():
+            messages = await conversation.resolve(request.conversation)
+            tools = await _tools_of(agent)
+        answer = await _answer(agent, tools, messages, request)
+        async with beating():
+            step = await self._step(agent, tools, messages, request, answer)
+        return _within_limit(step)
+
+    def _agent(self, key: str) -> Agent:
+        agent = self._registry.get(key)
+        if agent is None:
+            known = ", ".join(repr(name) for name in self._registry) or "none"
+            raise ApplicationError(
+                f"this worker has no agent {key!r}; it has {known}", type="UnknownAgent", non_retryable=True
+            )
+        return agent
+
+    async def _step(
+        self, agent: Agent, tools: Toolbox, messages: list[Message], request: ModelInput, answer: AIMessage
+    ) -> ModelStep:
+        try:
+            message = answers.recorded(answer)
+        except Exception as error:
+            raise ApplicationError(
+                f"the answer of the model of agent {agent.key!r} can't be recorded: {usercode.words_of(error)}",
+                type="ModelFailed",
+                non_retryable=True,
+            ) from None
+        plans = await _plans(agent, tools, message, _scene(request, messages, message))
+        return ModelStep(
+            message=message,
+            plans=plans,
+            schemas=_schemas(agent, tools, message, plans, known=request.schemas_known),
+            settings=agent.settings(search_attributes=self._search_attributes()),
+        )
+
+
+async def _tools_of(agent: Agent) -> Toolbox:
+    try:
+        return await agent.toolbox()
+    except ConfigError as error:
+        raise ApplicationError(str(error), type="ToolsUnavailable", non_retryable=True) from None
+    except Exception as error:
+        raise ApplicationError(
+            f"the tools of agent {agent.key!r} could not be loaded: {usercode.words_of(error)}", type="ToolsUnavailable"
+        ) from None
+
+
+async def _answer(agent: Agent, tools: Toolbox, messages: list[Message], request: ModelInput) -> AIMessage:
+    prompt = [agent.system_prompt] if agent.system_prompt else []
+    conversed: list[BaseMessage] = [*prompt, *conversation.to_langchain(messages)]
+    client = ModelClient(agent, tools.tools)
+    if request.stream:
+        return await _streamed(client, conversed, request.step)
+    async with beating():
+        return await client.answer(conversed)
+
+
+async def _streamed(client: ModelClient, messages: Sequence[BaseMessage], step: int) -> AIMessage:
+    """Ask the model piece by piece; the signs of life carry the text that has come so far."""
+    so_far: AIMessage | None = None
+
+    def details() -> Json | None:
+        if so_far is None:
+            return None
+        text = whole_text(text_of({"content": so_far.content}))
+        return {"step": step, "text": text.encode()[:STREAMED_KEPT].decode("utf-8", "ignore")}
+
+    async with beating(STREAM_EVERY, details):
+        async for piece in client.stream(messages):
+            so_far = piece
+            await asyncio.sleep(0)  # a model that yields without waiting must not keep the signs of life from running
+    if so_far is None:
+        raise ApplicationError("the model streamed nothing at all", type="ModelFailed", non_retryable=True)
+    activity.heartbeat(details())
+    return so_far
+
+
+def _scene(request: ModelInput, messages: list[Message], answer: Message) -> Scene:
+    return Scene(
+        step=request.step,
+        turn_id=request.turn_id,
+        thread_id=request.thread_id,
+        context=request.context,
+        requested_by=request.requested_by,
+        metadata=request.metadata,
+        review_also=request.review_also,
+        messages=conversation.to_langchain([*messages, answer]),
+    )
+
+
+async def _plans(agent: Agent, tools: Toolbox, message: Message, scene: Scene) -> list[CallPlan]:
+    """Judge all calls side by side: a rule that asks another service takes its time once, not once a call."""
+    readable = [
+        judge(agent, tools, call, scene, position=position) for position, call in enumerate(message["tool_calls"])
+    ]
+    unreadable = [
+        answers.unreadable_plan(position, call) for position, call in enumerate(message["invalid_tool_calls"])
+    ]
+    return [*await asyncio.gather(*readable), *unreadable]
+
+
+def _schemas(
+    agent: Agent, tools: Toolbox, message: Message, plans: Sequence[CallPlan], *, known: bool
+) -> dict[str, Json]:
+    """Return the schemas that edits of this step are checked against: of the gated calls, and of possible targets."""
+    gated = [
+        message["tool_calls"][plan.call]["name"]
+        for plan in plans
+        if plan.verdict is Verdict.REVIEW and "edit" in plan.allowed_decisions
+    ]
+    found = {name: schema for name in gated if (schema := tools.schema(name).schema) is not None}
+    if agent.allow_tool_change and not known:
+        _add_targets(found, tools)
+    return found
+
+
+def _add_targets(found: dict[str, Json], tools: Toolbox) -> None:
+    """Add the schemas of the tools that an edit may change to, as long as there is room in the step.
+
+    A tool without its schema here can't be changed to. A subagent is no target: it is started by a call of its own.
+    """
+    room = TARGETS_LIMIT
+    for tool in tools.tools:
+        schema = None if isinstance(tool, TaskTool) or tool.name in found else tools.schema(tool.name).schema
+        if schema is not None and (size := json_size(schema)) <= room:
+            found[tool.name] = schema
+            room -= size
+
+
+def _within_limit(step: ModelStep) -> Json:
+    """Return the step as JSON. Without it fitting there is nothing to record, and no retry would make it smaller."""
+    result = step.to_json()
+    size = json_size(result)
+    if size > RESULT_LIMIT or wire_size(result) > WIRE_LIMIT:
+        raise ApplicationError(
+            f"the model's answer with its plans takes {size} bytes, more than the limit of {RESULT_LIMIT} bytes",
+            type="ModelAnswerTooLarge",
+            non_retryable=True,
+        )
+    return result
