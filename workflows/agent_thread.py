@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
 
 INPUT_LIMIT = 2 * 1024 * 1024
 SEND = (
-    'Say something: {"message": "...", "on_busy"?: "queue" | "refuse" | "stop", "requested_by"?: "you", "context"?: {}}.'
+    'Say something: {"message": "...", "on_busy"?: "queue" | "refuse" | "stop", "requested_by"?: "you"}.'
     " A message never decides about a waiting call."
 )
 
@@ -170,7 +170,9 @@ class AgentThread:
             else:
                 self.state.request = ThreadRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True)
         except (RefusedError, ValidationError) as error:
-            raise ApplicationError(f"this is no request for a thread: {error}", type="BadRequest", non_retryable=True) from None
+            raise ApplicationError(
+                f"this is no request for a thread: {error}", type="BadRequest", non_retryable=True
+            ) from None
         self._begun = True
 
     def _carried(self) -> Json:
@@ -254,7 +256,9 @@ class AgentThread:
     def _may_close(self, raw: RawValue) -> None:
         payloads.read(raw)
 
-    @workflow.update(name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.')
+    @workflow.update(
+        name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.'
+    )
     async def revoke_rule(self, raw: RawValue) -> Json:
         """Take back rules of the thread, in its open turn too."""
         data = payloads.read(raw)
@@ -296,7 +300,9 @@ class AgentThread:
             "refused": self.state.refused,
         }
 
-    @workflow.query(name="messages", description='The conversation of the ended turns, in pages: {"start"?: 0, "limit"?: 50}.')
+    @workflow.query(
+        name="messages", description='The conversation of the ended turns, in pages: {"start"?: 0, "limit"?: 50}.'
+    )
     def messages(self, request: Any = None) -> Json:
         """Return messages from `start`, at most `limit` and 512 KiB."""
         found, start, after = conversation.page(self.state.messages, request)

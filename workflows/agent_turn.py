@@ -149,7 +149,11 @@ class AgentTurn:
             answer.get("status") == "success" for answer in answers
         ):
             return TurnStatus.COMPLETED
-        if any(self.ledger.rejections(call.plan.digest) >= call.plan.max_rejections for call in step.calls if call.plan.digest):
+        if any(
+            self.ledger.rejections(call.plan.digest) >= call.plan.max_rejections
+            for call in step.calls
+            if call.plan.digest
+        ):
             return TurnStatus.REJECTED_TOO_OFTEN
         if self._over_budget():
             return TurnStatus.OVER_BUDGET
@@ -180,7 +184,9 @@ class AgentTurn:
                 timer, armed = self._timer(pause), pause.face
             await workflow.wait_condition(
                 lambda pause=pause, timer=timer: (  # type: ignore[misc]
-                    surface.pause_of(self.ledger) != pause or self._announcer.has_news or (timer is not None and timer.done())
+                    surface.pause_of(self.ledger) != pause
+                    or self._announcer.has_news
+                    or (timer is not None and timer.done())
                 )
             )
             if timer and timer.done():
@@ -241,13 +247,17 @@ class AgentTurn:
             if isinstance(data, dict) and "turngate" in data and (info.parent or info.continued_run_id):
                 self._start = TurnStart.model_validate(data)
             else:
-                self._start = TurnStart(request=TurnRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True))
+                self._start = TurnStart(
+                    request=TurnRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True)
+                )
             if self._start.carried:
                 self._go_on(unpack(self._start.carried))
             else:
                 self._set_out(TurnRequest.model_validate(self._start.request))
         except RefusedError as error:
-            raise ApplicationError(f"this is no request for a turn: {error}", type="BadRequest", non_retryable=True) from None
+            raise ApplicationError(
+                f"this is no request for a turn: {error}", type="BadRequest", non_retryable=True
+            ) from None
         except ValidationError as error:
             raise ApplicationError(
                 f"this is no request for a turn: {_problems(error)}", type="BadRequest", non_retryable=True
@@ -363,7 +373,9 @@ class AgentTurn:
         """Take back rules; a thread hands a revocation to its open turn so."""
         self.ledger.revoke_rule(payloads.read(raw), workflow.now())
 
-    @workflow.update(name="stop", description='Stop the turn: {"reason"?: "...", "reviewer"?: "you"}. What waits is cancelled.')
+    @workflow.update(
+        name="stop", description='Stop the turn: {"reason"?: "...", "reviewer"?: "you"}. What waits is cancelled.'
+    )
     def stop(self, raw: RawValue) -> Json:
         """Ask the turn to end now; it returns what there is."""
         self._stopping = True
@@ -377,10 +389,13 @@ class AgentTurn:
         data = _object(payloads.read(raw), "reason", "reviewer")
         admins = self.ledger.state.admins
         if admins and data.get("reviewer") not in admins:
-            raise refuse("not_a_reviewer", "only an admin may stop this turn: say who you are in 'reviewer'", "reviewer")
+            raise refuse(
+                "not_a_reviewer", "only an admin may stop this turn: say who you are in 'reviewer'", "reviewer"
+            )
 
     @workflow.update(
-        name="reassign", description='Hand an approval on: {"approval_id": "...", "reviewers": ["..."], "reviewer"?: "you"}.'
+        name="reassign",
+        description='Hand an approval on: {"approval_id": "...", "reviewers": ["..."], "reviewer"?: "you"}.',
     )
     def reassign(self, raw: RawValue) -> Json:
         """Give an approval to other reviewers."""
@@ -391,7 +406,9 @@ class AgentTurn:
     def _may_reassign(self, raw: RawValue) -> None:
         self.ledger.examine_reassign(payloads.read(raw), workflow.now())
 
-    @workflow.update(name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.')
+    @workflow.update(
+        name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.'
+    )
     def revoke_rule(self, raw: RawValue) -> Json:
         """Take back remembered rules."""
         return {"revoked": [rule.to_json() for rule in self.ledger.revoke_rule(payloads.read(raw), workflow.now())]}
@@ -475,7 +492,9 @@ def _fail(error: ActivityError) -> NoReturn:
     cause = error.cause
     if isinstance(cause, ApplicationError):
         raise ApplicationError(cause.message, type=cause.type or "ModelFailed", non_retryable=True) from None
-    raise ApplicationError(f"the model could not be asked: {cause or error}", type="ModelFailed", non_retryable=True) from None
+    raise ApplicationError(
+        f"the model could not be asked: {cause or error}", type="ModelFailed", non_retryable=True
+    ) from None
 
 
 def _problems(error: ValidationError) -> str:
@@ -520,7 +539,9 @@ def _within_budget(result: TurnResult) -> TurnResult:
     if json_size(result.to_json()) <= RESULT_LIMIT:
         return result
     output = surface.clip(result.output, RESULT_LIMIT // 4)
-    return result.model_copy(update={"approvals": [], "output": output, "left_out": ["messages", "approvals", "output"]})
+    return result.model_copy(
+        update={"approvals": [], "output": output, "left_out": ["messages", "approvals", "output"]}
+    )
 
 
 def _shortened(approval: Approval) -> Approval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -82,7 +83,5 @@ class Announcer:
         """Give the last notifications of a turn a moment."""
         self.announce()
         if self._open:
-            try:
+            with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(lambda: not self._open, timeout=LAST_WAIT)
-            except TimeoutError:
-                pass

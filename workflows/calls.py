@@ -11,13 +11,12 @@ from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any, Protocol
 
-from temporalio import workflow
+from temporalio import exceptions, workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
-    TimeoutError,
     TimeoutType,
     is_cancelled_exception,
 )
@@ -34,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
         Json,
         Message,
         ModelStep,
+        ParentRef,
         ToolInput,
         ToolOutcome,
         TurnResult,
@@ -357,7 +357,9 @@ class Calls:
             self._finish_subagent(call, f"the subagent failed: {error.cause or error}", ok=False)
         else:
             completed = result.status is TurnStatus.COMPLETED
-            text = result.output if completed else f"the subagent ended early ({result.status}). {result.output}".strip()
+            text = (
+                result.output if completed else f"the subagent ended early ({result.status}). {result.output}".strip()
+            )
             self._finish_subagent(call, text, ok=completed)
         finally:
             self._turn.children.pop(call.number, None)
@@ -366,11 +368,11 @@ class Calls:
         state = self._turn.state
         request = state.asked()
         agent = f"{request.agent}/{call.args.get('subagent_type')}"
-        parent = {
-            "turn_id": workflow.info().workflow_id,
-            "tool_call_id": call.tool_call_id or "",
-            "path": [*(state.parent.path if state.parent else []), call.tool_call_id or f"#{call.number}"],
-        }
+        parent = ParentRef(
+            turn_id=workflow.info().workflow_id,
+            tool_call_id=call.tool_call_id or "",
+            path=[*(state.parent.path if state.parent else []), call.tool_call_id or f"#{call.number}"],
+        )
         asked = {
             "agent": agent,
             "input": str(call.args.get("description", "")),
@@ -381,7 +383,7 @@ class Calls:
             "metadata": request.metadata,
             "stream": request.stream,
         }
-        start = TurnStart(request=asked, parent=parent, depth=state.depth + 1)  # type: ignore[arg-type]
+        start = TurnStart(request=asked, parent=parent, depth=state.depth + 1)
         return workflow.execute_child_workflow(
             "AgentTurn",
             {**start.compact(), "turngate": start.turngate},
@@ -393,7 +395,9 @@ class Calls:
     def _finish_subagent(self, call: Call, text: str, *, ok: bool) -> None:
         self._record(call, "succeeded" if ok else "failed")
         first = self._turn.state.settings.edit_notice
-        content = texts.with_notice(texts.edit_notice(first, call.name, call.args), text) if call.edited and first else text
+        content = (
+            texts.with_notice(texts.edit_notice(first, call.name, call.args), text) if call.edited and first else text
+        )
         call.result = _answer(call, content, ok=ok)
 
 
@@ -446,12 +450,12 @@ def _is_last_to_run(ledger: Ledger, call: Call, approval: Approval) -> bool:
 
 def _never_started(error: ActivityError) -> bool:
     cause = error.cause
-    return isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_START
+    return isinstance(cause, exceptions.TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_START
 
 
 def _interruption(error: ActivityError) -> str:
     cause = error.cause
-    if isinstance(cause, TimeoutError):
+    if isinstance(cause, exceptions.TimeoutError):
         kinds = {
             TimeoutType.HEARTBEAT: "its worker was lost",
             TimeoutType.START_TO_CLOSE: "it ran longer than its time limit",

@@ -57,9 +57,7 @@ def repair(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     return fixed, said
 
 
-def segments(
-    messages: Sequence[Message], size: int, inline_limit: int, before: Segment | None
-) -> list[Segment]:
+def segments(messages: Sequence[Message], size: int, inline_limit: int, before: Segment | None) -> list[Segment]:
     """Say where the model's activity finds the conversation: inline while short, by reference above the limit."""
     parts = [before] if before and before.count else []
     if size <= inline_limit:

@@ -22,7 +22,9 @@ def read(raw: Any, limit: int = DECISION_LIMIT) -> Any:
     if encoding == "json/plain":
         return loads(payload.data, limit)
     if encoding in ("", "binary/null", "binary/plain", "binary/undecodable"):
-        raise refuse("malformed", f"the payload is no JSON (its encoding is {encoding or 'missing'!r}): send json/plain")
+        raise refuse(
+            "malformed", f"the payload is no JSON (its encoding is {encoding or 'missing'!r}): send json/plain"
+        )
     try:
         value = workflow.payload_converter().from_payload(payload)
         if isinstance(value, (dict, str)):
@@ -31,5 +33,7 @@ def read(raw: Any, limit: int = DECISION_LIMIT) -> Any:
     except RefusedError:
         raise
     except Exception as error:  # whatever a converter raises, it must not fail the task
-        raise refuse("malformed", f"the payload with encoding {encoding!r} can't be read: {type(error).__name__}") from None
+        raise refuse(
+            "malformed", f"the payload with encoding {encoding!r} can't be read: {type(error).__name__}"
+        ) from None
     raise refuse("malformed", f"the payload with encoding {encoding!r} is no JSON object")

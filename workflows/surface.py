@@ -124,7 +124,9 @@ def details(approvals: Sequence[Approval], refused: Sequence[Refused]) -> str:
         block = _answers(number, approval, min(room, 4000))
         room -= len(block.encode())
         if room < 0:
-            parts.append(f"\n… the ready answers of {len(approvals) - number + 1} more are left out: see the query `pending`.")
+            parts.append(
+                f"\n… the ready answers of {len(approvals) - number + 1} more are left out: see the query `pending`."
+            )
             break
         parts.append(block)
     if refused:
@@ -160,7 +162,9 @@ def _table(approvals: Sequence[Approval]) -> str:
 
 
 def _cell(text: str, limit: int) -> str:
-    escaped = "".join(f"&#{ord(char)};" if char in "|`<>&*_#[]\\~" and char not in "_" else char for char in clip(text, limit))
+    escaped = "".join(
+        f"&#{ord(char)};" if char in "|`<>&*_#[]\\~" and char not in "_" else char for char in clip(text, limit)
+    )
     return " ".join(escaped.split())
 
 
@@ -184,7 +188,10 @@ def _ready(approval: Approval, kind: str, room: int) -> str:
     if kind == "edit":
         answer["edited_action"] = {"name": approval.name, "args": approval.args}
         if len(texts.as_json(answer).encode()) > room:
-            answer["edited_action"] = {"name": approval.name, "args": {"…": "the arguments are long: see the query pending"}}
+            answer["edited_action"] = {
+                "name": approval.name,
+                "args": {"…": "the arguments are long: see the query pending"},
+            }
     elif kind == "reject":
         answer["message"] = "why"
     elif kind == "respond":

@@ -138,7 +138,7 @@ class ParentRef(Recorded):
 
 
 class Segment(Recorded):
-    """A part of a conversation: `messages` inline, or `count` messages from `start` of a workflow's `messages` query."""
+    """A part of a conversation: `messages` inline, or `count` messages from `start` of a workflow's query."""
 
     messages: list[Message] | None = None
     workflow_id: str = ""
@@ -307,12 +307,16 @@ class ToolOutcome(Recorded):
 
 
 class ApprovalType(StrEnum):
+    """What is asked: may this call run, a question of a tool, or what to do about a call with unknown outcome."""
+
     TOOL = "tool_approval"
     QUESTION = "question"
     RECOVERY = "recovery"
 
 
 class ApprovalStatus(StrEnum):
+    """Where an approval stands; everything but pending is final."""
+
     PENDING = "pending"
     APPROVED = "approved"
     EDITED = "edited"
@@ -324,6 +328,8 @@ class ApprovalStatus(StrEnum):
 
 
 class Quorum(Recorded):
+    """How many people have to agree, and how many have."""
+
     required: int = 1
     received: int = 0
 
@@ -338,6 +344,8 @@ class Proposal(Recorded):
 
 
 class Vote(Recorded):
+    """One person's answer to an approval."""
+
     reviewer: str | None = None
     type: str = ""
     comment: str | None = None
@@ -376,6 +384,8 @@ class Executed(Recorded):
 
 
 class ApprovalContext(Recorded):
+    """Where an approval comes from: agent, thread, turn, step, and who asked for what."""
+
     agent: str = ""
     thread_id: str | None = None
     turn_id: str = ""
@@ -435,6 +445,8 @@ class Rule(Recorded):
 
 
 class Outcome(StrEnum):
+    """What became of a decision that was not refused."""
+
     APPLIED = "applied"
     ALREADY_RESOLVED = "already_resolved"
     VOTE_RECORDED = "vote_recorded"
@@ -468,6 +480,8 @@ class Refused(Recorded):
 
 
 class TurnStatus(StrEnum):
+    """How a turn ended."""
+
     COMPLETED = "completed"
     MAX_STEPS = "max_steps"
     STOPPED = "stopped"

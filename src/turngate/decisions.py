@@ -118,7 +118,10 @@ class Submission:
 
 
 def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
-    """Parse strict JSON: no NaN, no lone surrogates, no key twice, bounded depth. Raises MalformedError or TooLargeError."""
+    """Parse strict JSON: no NaN, no lone surrogates, no key twice, bounded depth.
+
+    Raises MalformedError or TooLargeError.
+    """
     if len(data) > limit:
         raise too_large(len(data))
     try:
@@ -254,9 +257,7 @@ def _decision(item: Json, shared_reviewer: str | None) -> Decision:
     if kind is None:
         raise refuse("malformed", "'type' is missing: approve, edit, reject, respond or answer", "type")
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise refuse(
-            "malformed", f"unknown type {_short(kind)}: use approve, edit, reject, respond or answer", "type"
-        )
+        raise refuse("malformed", f"unknown type {_short(kind)}: use approve, edit, reject, respond or answer", "type")
     try:
         decision = _TYPES[kind].model_validate(data)
     except ValidationError as error:

@@ -176,8 +176,6 @@ REFUSALS: dict[str, type[RefusedError]] = {
 }
 
 
-def refuse(
-    code: str, message: str, *path: str | int, approval_id: str | None = None
-) -> RefusedError:
+def refuse(code: str, message: str, *path: str | int, approval_id: str | None = None) -> RefusedError:
     """Build the error for a single refusal."""
     return RefusedError.of([Refusal(code, message, tuple(path), approval_id)])

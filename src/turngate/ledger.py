@@ -277,7 +277,7 @@ class Ledger:
         if len(open_batches) != 1:
             raise refuse(
                 "malformed",
-                "a list without ids answers a whole batch, and no batch waits here: give each decision an 'approval_id'",
+                "a list without ids answers a whole batch, and none waits: give each decision an 'approval_id'",
                 "decisions",
             )
         batch = [item for item in self.state.items if item.batch in open_batches]
@@ -291,7 +291,8 @@ class Ledger:
             Entry(
                 item.approval.id,
                 entry.decision,
-                entry.refusal and Refusal(entry.refusal.code, entry.refusal.message, entry.refusal.path, item.approval.id),
+                entry.refusal
+                and Refusal(entry.refusal.code, entry.refusal.message, entry.refusal.path, item.approval.id),
                 entry.sender,
             )
             for entry, item in zip(entries, batch, strict=True)
@@ -328,10 +329,15 @@ class Ledger:
         if decision.type not in approval.allowed_decisions:
             allowed = ", ".join(approval.allowed_decisions)
             raise _refusal(
-                item, "not_allowed", f"'{decision.type}' is not allowed for '{approval.name}': allowed are {allowed}", "type"
+                item,
+                "not_allowed",
+                f"'{decision.type}' is not allowed for '{approval.name}': allowed are {allowed}",
+                "type",
             )
         if decision.remember and not _may_remember(item, decision):
-            raise _refusal(item, "not_allowed", f"a '{decision.type}' of '{approval.name}' can't be remembered", "remember")
+            raise _refusal(
+                item, "not_allowed", f"a '{decision.type}' of '{approval.name}' can't be remembered", "remember"
+            )
         self._judge_sender(item, decision)
         if isinstance(decision, Edit):
             self._judge_edit(item, decision)
@@ -348,7 +354,7 @@ class Ledger:
             raise _refusal(
                 item,
                 "digest_mismatch",
-                f"an edit by {proposal.by} is proposed: a vote must carry the digest {proposal.digest!r} of what it means",
+                f"an edit by {proposal.by} is proposed: a vote must carry its digest {proposal.digest!r}",
                 "digest",
             )
         if decision.digest is not None and decision.digest not in good:
@@ -377,12 +383,18 @@ class Ledger:
         asker = approval.context.requested_by
         named = bool(approval.reviewers) or plan.quorum > 1 or (not plan.allow_self_approval and asker is not None)
         if named and not name:
-            raise _refusal(item, "not_a_reviewer", "say who you are in 'reviewer': this call needs a named reviewer", "reviewer")
+            raise _refusal(
+                item, "not_a_reviewer", "say who you are in 'reviewer': this call needs a named reviewer", "reviewer"
+            )
         if approval.reviewers and name not in _eligible(item):
             who = ", ".join(approval.reviewers)
-            raise _refusal(item, "not_a_reviewer", f"{name!r} may not decide about '{approval.name}': {who} may", "reviewer")
+            raise _refusal(
+                item, "not_a_reviewer", f"{name!r} may not decide about '{approval.name}': {who} may", "reviewer"
+            )
         if not plan.allow_self_approval and name and name == asker:
-            raise _refusal(item, "self_approval", f"{name!r} asked for this work and may not decide about it", "reviewer")
+            raise _refusal(
+                item, "self_approval", f"{name!r} asked for this work and may not decide about it", "reviewer"
+            )
 
     def _judge_edit(self, item: Item, decision: Edit) -> None:
         approval = item.approval
@@ -393,14 +405,29 @@ class Ledger:
         problems = check(item.schemas.get(name, {"type": "object"}), args)
         if problems:
             text = "; ".join(sentence for _, sentence in problems[:5])
-            raise _refusal(item, "invalid_edit", f"the arguments do not fit '{name}': {text}", "edited_action", "args", *problems[0][0])
+            raise _refusal(
+                item,
+                "invalid_edit",
+                f"the arguments do not fit '{name}': {text}",
+                "edited_action",
+                "args",
+                *problems[0][0],
+            )
         editable = item.plan.editable_args
         if editable is not None and name == approval.name:
             for key in {**args, **approval.args}:
-                if key not in editable and (key in args, args.get(key)) != (key in approval.args, approval.args.get(key)):
+                if key not in editable and (key in args, args.get(key)) != (
+                    key in approval.args,
+                    approval.args.get(key),
+                ):
                     may = ", ".join(editable) or "none"
                     raise _refusal(
-                        item, "invalid_edit", f"argument '{key}' may not be changed: {may} may", "edited_action", "args", key
+                        item,
+                        "invalid_edit",
+                        f"argument '{key}' may not be changed: {may} may",
+                        "edited_action",
+                        "args",
+                        key,
                     )
 
     # --- Applying --------------------------------------------------------------------------------------------
@@ -527,7 +554,9 @@ class Ledger:
         if (rule_id is None) == (tool is None):
             raise refuse("malformed", "name the rule with one of 'rule_id' and 'tool'", "rule_id")
         if self.state.admins and data.get("reviewer") not in self.state.admins:
-            raise refuse("not_a_reviewer", "only an admin may take back a rule: say who you are in 'reviewer'", "reviewer")
+            raise refuse(
+                "not_a_reviewer", "only an admin may take back a rule: say who you are in 'reviewer'", "reviewer"
+            )
         doomed = [rule for rule in self.rules(now) if rule.id == rule_id or (tool is not None and rule.tool == tool)]
         if not doomed:
             raise refuse("unknown_approval", f"there is no rule {rule_id or tool!r}: the query 'rules' lists them")
@@ -540,7 +569,9 @@ class Ledger:
         data = _only(payload, "approval_id", "reviewers", "reviewer")
         item = self._by_id.get(str(data.get("approval_id", "")))
         if item is None:
-            raise refuse("unknown_approval", f"there is no approval {data.get('approval_id')!r} in this run", "approval_id")
+            raise refuse(
+                "unknown_approval", f"there is no approval {data.get('approval_id')!r} in this run", "approval_id"
+            )
         to = data.get("reviewers")
         if not isinstance(to, list) or not to or not all(isinstance(name, str) and 0 < len(name) <= 256 for name in to):
             raise _refusal(item, "malformed", "'reviewers' must be a list with at least one name", "reviewers")
@@ -551,10 +582,15 @@ class Ledger:
             raise _refusal(item, "closed", f"it does not wait any more (it is {item.approval.status})")
         may = _eligible(item) | set(self.state.admins) | set(item.plan.escalate_to)
         if (item.approval.reviewers or self.state.admins) and by not in may:
-            raise _refusal(item, "not_a_reviewer", f"{by!r} may not hand it on: {', '.join(sorted(may))} may", "reviewer")
+            raise _refusal(
+                item, "not_a_reviewer", f"{by!r} may not hand it on: {', '.join(sorted(may))} may", "reviewer"
+            )
         if len(set(to)) < item.approval.quorum.required and not any(name.startswith("role:") for name in to):
             raise _refusal(
-                item, "malformed", f"{item.approval.quorum.required} people must approve: name at least as many", "reviewers"
+                item,
+                "malformed",
+                f"{item.approval.quorum.required} people must approve: name at least as many",
+                "reviewers",
             )
         return item, to, by
 
@@ -580,7 +616,11 @@ class Ledger:
     def _expire(self, item: Item, now: datetime) -> None:
         words = item.plan.on_timeout or {"type": "reject"}
         resolution = Resolution(
-            type=words.get("type", "reject"), by="deadline", message=words.get("message"), value=words.get("value"), at=now
+            type=words.get("type", "reject"),
+            by="deadline",
+            message=words.get("message"),
+            value=words.get("value"),
+            at=now,
         )
         if resolution.type not in ("approve", "reject", "respond", "answer"):
             resolution.type = "reject"

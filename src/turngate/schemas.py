@@ -20,7 +20,8 @@ EXPANSION_LIMIT = 20_000
 Path = tuple[str | int, ...]
 Problem = tuple[Path, str]
 
-_IN_PLACE = ("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_IN_PLACE = (*_REFERENCES, "allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _ARGS = "#/$defs/edited_args"
 
 
@@ -56,41 +57,42 @@ def _prepare(schema: Any) -> Json:
 
 def _bounded(root: Json) -> None:
     """Refuse what makes a check unbounded: remote or dangling references, loops in place, explosions."""
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
+    _Measure(root).of(root, 0)
+    for start in _dicts(root):
+        _no_loop_in_place(root, start, set())
 
-    def expand(node: Any, depth: int, in_place: frozenset[int]) -> int:
+
+class _Measure:
+    """Counts the nodes of a schema with every reference written out; a loop counts once."""
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._sizes: dict[int, int] = {}
+        self._open: set[int] = set()
+
+    def of(self, node: Any, depth: int) -> int:
         if depth > MAX_DEPTH:
             raise _Unprepared(f"it is nested deeper than {MAX_DEPTH}")
         if isinstance(node, list):
-            return sum(expand(item, depth + 1, in_place) for item in node)
-        if not isinstance(node, dict):
-            return 0
-        if id(node) in in_place:
-            raise _Unprepared("a reference leads back to itself")
-        if id(node) in open_nodes:
+            return sum(self.of(item, depth + 1) for item in node)
+        if not isinstance(node, dict) or id(node) in self._open:
             return 1
-        if id(node) in sizes:
-            return sizes[id(node)]
+        if id(node) not in self._sizes:
+            self._sizes[id(node)] = self._of_object(node, depth)
+        return self._sizes[id(node)]
+
+    def _of_object(self, node: Json, depth: int) -> int:
         if "$id" in node:
             raise _Unprepared("a part of it has an $id of its own")
-        open_nodes.add(id(node))
+        self._open.add(id(node))
         total = 1
         for key, value in node.items():
-            here = in_place | {id(node)} if key in _IN_PLACE else frozenset()
-            if key in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(value, str):
-                total += expand(_target(root, value), depth + 1, here)
-            else:
-                total += expand(value, depth + 1, here)
+            reference = key in _REFERENCES and isinstance(value, str)
+            total += self.of(_target(self._root, value) if reference else value, depth + 1)
             if total > EXPANSION_LIMIT:
                 raise _Unprepared("its references multiply without measure")
-        open_nodes.discard(id(node))
-        sizes[id(node)] = total
+        self._open.discard(id(node))
         return total
-
-    expand(root, 0, frozenset())
-    for start in _dicts(root):
-        _no_loop_in_place(root, start, set())
 
 
 def _no_loop_in_place(root: Json, node: Any, seen: set[int]) -> None:
@@ -163,7 +165,9 @@ def _problems(error: Any) -> list[Problem]:
     path: Path = tuple(error.instance_path)
     kind = error.kind
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
-        return [((*path, name), f"{_dotted((*path, name))} is not an argument of this tool") for name in kind.unexpected]
+        return [
+            ((*path, name), f"{_dotted((*path, name))} is not an argument of this tool") for name in kind.unexpected
+        ]
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
         name = str(kind.property).strip('"')
         return [((*path, name), f"{_dotted((*path, name))} is missing")]

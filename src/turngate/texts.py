@@ -1,4 +1,4 @@
-"""The texts that the model reads in place of a tool's result. Each says what happened, who is behind it, and what to do."""
+"""What the model reads in place of a tool's result: what happened, who is behind it, what to do now."""
 
 from __future__ import annotations
 
