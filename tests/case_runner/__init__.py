@@ -1,0 +1,1 @@
+"""Runs given / when / then cases (tests/cases/README.md) against the product, on a real server."""
