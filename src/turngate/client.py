@@ -159,9 +159,15 @@ class TurngateClient:
         """Return the handle of a turn by its id. Asks nobody whether there is one."""
         return TurnHandle(self.temporal, turn_id)
 
-    def thread(self, thread_id: str, agent: str | None = None) -> ThreadHandle:
-        """Return the handle of a conversation. `agent` is needed where the first message may be sent."""
-        return ThreadHandle(self.temporal, thread_id, agent, self.task_queue, self._has_attributes)
+    def thread(
+        self, thread_id: str, agent: str | None = None, *, on_busy: Literal["queue", "refuse", "stop"] | None = None
+    ) -> ThreadHandle:
+        """Return the handle of a conversation.
+
+        `agent` is needed where the first message may be sent; `on_busy` (queue, refuse or stop) is what the thread
+        does, from its start on, with a message that comes while a turn is open.
+        """
+        return ThreadHandle(self.temporal, thread_id, agent, on_busy, self.task_queue, self._has_attributes)
 
     # --- Deciding ----------------------------------------------------------------------------------------------
 

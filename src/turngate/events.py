@@ -20,7 +20,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from turngate import rpc
-from turngate.contracts import Approval, Json, text_of
+from turngate.contracts import Approval, Json, ModelInput, ToolInput, TurnResult, text_of
 from turngate.errors import NoWorkerError, ServerError, TurngateError
 from turngate.waiting import ACTIVITY_ENDS, CHILD_ENDS, CLOSES, pages
 
@@ -195,7 +195,7 @@ class _Reader:
         elif kind in CHILD_ENDS:
             return await self._subagent_ended(event)
         elif kind in CLOSES:
-            return [await self._closed(event)]
+            return await self._closed(event)
         return []
 
     async def _activity_started(self, event: HistoryEvent) -> list[Event]:
@@ -204,10 +204,11 @@ class _Reader:
         given = await self._decoded(scheduled.input)
         given = given if isinstance(given, dict) else {}
         if name == "call_model":
-            data = {"step": given.get("step", 0)}
-            call = _Call("step", data, scheduled.activity_id, streams=bool(given.get("stream")))
+            step = ModelInput.model_validate(given)
+            call = _Call("step", {"step": step.step}, scheduled.activity_id, streams=step.stream)
         elif name == "call_tool":
-            data = {key: given.get(key) for key in ("tool_call_id", "name", "args", "number")}
+            asked = ToolInput.model_validate(given)
+            data = {"tool_call_id": asked.tool_call_id, "name": asked.name, "args": asked.args, "number": asked.number}
             call = _Call("tool", data, scheduled.activity_id)
         else:
             return []
@@ -254,12 +255,14 @@ class _Reader:
         completed = event.event_type == _E.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED
         return list(self._tool_ended(event, call, {}, "succeeded" if completed else "failed"))
 
-    async def _closed(self, event: HistoryEvent) -> Event:
-        kind = event.event_type
+    async def _closed(self, event: HistoryEvent) -> list[Event]:
+        kind, approvals = event.event_type, []
         if kind == _E.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
             result = await self._decoded(event.workflow_execution_completed_event_attributes.result)
-            result = result if isinstance(result, dict) else {}
-            data = {"status": result.get("status", "completed"), "output": result.get("output", "")}
+            ended = TurnResult.model_validate(result if isinstance(result, dict) else {})
+            data = {"status": ended.status.value, "output": ended.output}
+            # Here no worker is needed to tell how the last approvals were settled.
+            approvals = self._compared(ended.approvals)
         elif kind == _E.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             failure = event.workflow_execution_failed_event_attributes.failure
             data = {"status": "failed", "reason": failure.message}
@@ -268,7 +271,7 @@ class _Reader:
             data = {"status": "terminated", "reason": reason}
         else:
             data = {"status": "cancelled" if kind == _E.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED else "timed_out"}
-        return self._event("turn_ended", event, data, _ROOM - 1)
+        return [*approvals, self._event("turn_ended", event, data, _ROOM - 1)]
 
     def _spoken(self, call: _Call, scheduled: int, text: str) -> list[Event]:
         """The new part of what the model says; nothing where a retry has begun anew and said less so far."""
@@ -298,17 +301,24 @@ class _Reader:
             if approval.status != "pending":
                 changes.append(("approval_resolved", approval.resolution.at if approval.resolution else None))
             for place, (name, moment) in enumerate(changes):
-                offset = self._place(moment) * _ROOM + number * 100 + (99 if name == "approval_resolved" else place)
-                if (key := offset % _ROOM) not in self._told:
+                key = number * 100 + (99 if name == "approval_resolved" else place)
+                position = self._place(moment)
+                if position is not None and key not in self._told:
                     self._told.add(key)
-                    found.append(Event(name, offset, approval.to_json(), moment))
+                    found.append(Event(name, position * _ROOM + key, approval.to_json(), moment))
         return found
 
-    def _place(self, moment: datetime | None) -> int:
-        """The workflow task in which it happened: workflow time is the time at which a task started."""
-        if moment is None or not self._tasks:
+    def _place(self, moment: datetime | None) -> int | None:
+        """The workflow task in which it happened: workflow time is the time at which a task started.
+
+        None while the history read so far does not reach that moment: the answer to a query may be ahead of it.
+        """
+        if moment is None:
             return self._last
-        index = bisect.bisect_right(self._tasks, (moment + timedelta(milliseconds=1), self._last))
+        grain = timedelta(milliseconds=1)
+        if not self._tasks or self._tasks[-1][0] < moment - grain:
+            return None
+        index = bisect.bisect_right(self._tasks, (moment + grain, self._last))
         return self._tasks[max(0, index - 1)][1]
 
     # --- Parts ---------------------------------------------------------------------------------------------------

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, TerminatedError
-from temporalio.exceptions import CancelledError as WorkflowCancelledError
-from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
+from temporalio.exceptions import (
+    ActivityError,
+    CancelledError as WorkflowCancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    TimeoutError as WorkflowTimeoutError,
+)
 
 from turngate import rpc, sending
 from turngate.contracts import Approval, Json, Message, Receipt, Refused, Rule, TurnResult, TurnStatus, text_of
-from turngate.errors import NoWorkerError, RefusedError, TurnFailedError
+from turngate.errors import NoWorkerError, RefusedError, TurnFailedError, UnknownApprovalError
 from turngate.payloads import for_run
 
 if TYPE_CHECKING:
@@ -53,6 +58,15 @@ class TurnHandle:
             except WorkflowFailureError as error:
                 if not await self._was_reset(error):
                     raise self._failed(error.cause) from error
+
+    async def exists(self) -> bool:
+        """Whether there is such a turn, running or ended."""
+        try:
+            with rpc.explained(self.id):
+                await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+        except UnknownApprovalError:
+            return False
+        return True
 
     async def status(self) -> Json:
         """Return what the turn is at: `status`, `agent`, `thread_id`, `steps`, `usage`, `waiting` and more.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from temporalio.client import (
@@ -34,7 +35,7 @@ _TRY_AGAIN = {RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNAVAILABLE, RPCS
 _GIVE_UP = {RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 
-class _NoAnswer(Exception):
+class NoAnswer(Exception):
     """Nobody answered the update in time."""
 
 
@@ -65,7 +66,7 @@ async def send(client: Client, batch: Batch) -> list[Receipt]:
     update_id = batch.update_id()
     try:
         answer = await _update(client, batch.turn_id, "decide", batch.payload, update_id, UPDATE_LIMIT)
-    except _NoAnswer:
+    except NoAnswer:
         return await _queue(client, batch, update_id)
     return receipts_of(answer)
 
@@ -76,7 +77,7 @@ async def request(client: Client, turn_id: str, name: str, arg: Json, *, update_
     check_json(arg, "the request", DECISION_LIMIT)
     try:
         answer = await _update(client, turn_id, name, arg, update_id or f"{name}-{uuid.uuid4().hex}", REQUEST_LIMIT)
-    except _NoAnswer as error:
+    except NoAnswer as error:
         raise rpc.no_worker(turn_id) from error
     return answer if isinstance(answer, dict) else {}
 
@@ -102,18 +103,24 @@ async def _queue(client: Client, batch: Batch, update_id: str) -> list[Receipt]:
 async def _first_answer(client: Client, batch: Batch, update_id: str, closed: ClosedError) -> list[Receipt]:
     try:
         return receipts_of(await _update(client, batch.turn_id, "decide", batch.payload, update_id, UPDATE_LIMIT))
-    except _NoAnswer:
+    except NoAnswer:
         raise closed from None
 
 
 async def _update(client: Client, turn_id: str, name: str, arg: Any, update_id: str, limit: float) -> Any:
-    """Send an update until it is answered or the time is up; always with the same id, so that it counts once."""
+    """Send an update; always with the same id, so that it counts once however often it is sent."""
+    handle = client.get_workflow_handle(turn_id)
+    return await answered(lambda: handle.execute_update(name, arg, id=update_id), turn_id, limit)
+
+
+async def answered(call: Callable[[], Awaitable[Any]], turn_id: str, limit: float) -> Any:
+    """Make a call that carries an update until it is answered. Raises NoAnswer when the time is up."""
     loop = asyncio.get_running_loop()
     end, pause = loop.time() + limit, 0.1
     while (left := end - loop.time()) > 0:
         try:
             async with asyncio.timeout(left):
-                return await client.get_workflow_handle(turn_id).execute_update(name, arg, id=update_id)
+                return await call()
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             rpc.reraise_cancellation()
             break
@@ -123,12 +130,12 @@ async def _update(client: Client, turn_id: str, name: str, arg: Any, update_id: 
             _may_retry(error, turn_id)
         await asyncio.sleep(min(pause, max(0.0, end - loop.time())))
         pause *= 2
-    raise _NoAnswer
+    raise NoAnswer
 
 
 def _may_retry(error: RPCError, turn_id: str) -> None:
     if error.status in _GIVE_UP:
-        raise _NoAnswer from error
+        raise NoAnswer from error
     if error.status not in _TRY_AGAIN:
         explained: TurngateError = rpc.explain(error, turn_id)
         raise explained from error

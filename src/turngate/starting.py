@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import (
     SearchAttributePair,
     TypedSearchAttributes,
@@ -19,9 +18,9 @@ from temporalio.service import RPCError
 
 from turngate import attributes, rpc
 from turngate.contracts import RESULT_LIMIT, Json, TurnRequest
-from turngate.errors import NoWorkerError, Refusal, RefusedError, ServerError
+from turngate.errors import Refusal, RefusedError, ServerError
 from turngate.payloads import Batch, check_json
-from turngate.sending import UPDATE_LIMIT, send
+from turngate.sending import UPDATE_LIMIT, NoAnswer, answered, send
 
 TURN = "AgentTurn"
 _SUMMARY_LIMIT = 160
@@ -75,20 +74,21 @@ async def start_with_decision(
     started and the decision left with the server.
     """
     policy = WorkflowIDConflictPolicy.USE_EXISTING if attach else WorkflowIDConflictPolicy.FAIL
-    operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-        TURN, request, id=turn_id, task_queue=task_queue, id_conflict_policy=policy, **_options(request, indexed)
-    )
+
+    def call() -> Awaitable[Any]:
+        operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            TURN, request, id=turn_id, task_queue=task_queue, id_conflict_policy=policy, **_options(request, indexed)
+        )
+        return client.execute_update_with_start_workflow(
+            "decide", batch.payload, id=update_id, start_workflow_operation=operation
+        )
+
+    update_id = batch.update_id()
     try:
-        with rpc.explained(turn_id):
-            async with asyncio.timeout(UPDATE_LIMIT):
-                await client.execute_update_with_start_workflow(
-                    "decide", batch.payload, id=batch.update_id(), start_workflow_operation=operation
-                )
+        await answered(call, turn_id, UPDATE_LIMIT)
     except WorkflowAlreadyStartedError:
         return False
-    except WorkflowUpdateFailedError as error:
-        raise rpc.refusal(error, turn_id) from error
-    except (NoWorkerError, TimeoutError):
+    except NoAnswer:
         await start(client, turn_id, request, task_queue=task_queue, indexed=indexed)
         await send(client, batch)
     return True

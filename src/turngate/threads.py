@@ -5,14 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Literal
 
-from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-    WorkflowUpdateFailedError,
-)
+from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -21,6 +16,7 @@ from turngate.contracts import RESULT_LIMIT, Approval, Json, Message, Rule
 from turngate.errors import ConfigError, UnknownApprovalError, refuse
 from turngate.handles import TurnHandle
 from turngate.payloads import check_json
+from turngate.waiting import pages
 
 THREAD = "AgentThread"
 OnBusy = Literal["queue", "refuse", "stop"]
@@ -45,6 +41,7 @@ class ThreadHandle:
     client: Client
     id: str
     agent: str | None = None
+    on_busy: OnBusy | None = None
     task_queue: str = "turngate"
     indexed: Callable[[], Awaitable[bool]] | None = None
 
@@ -56,6 +53,7 @@ class ThreadHandle:
         context: Json | None = None,
         requested_by: str | None = None,
         review_also: Sequence[str] = (),
+        stream: bool = False,
         message_id: str | None = None,
     ) -> Sent:
         """Send a message; a turn of its own answers it.
@@ -69,6 +67,7 @@ class ThreadHandle:
             "context": context,
             "requested_by": requested_by,
             "review_also": list(review_also) or None,
+            "stream": stream or None,
         }
         request = {key: value for key, value in fields.items() if value is not None}
         check_json(request, "the message", RESULT_LIMIT)
@@ -109,33 +108,46 @@ class ThreadHandle:
         """Return the turn that answered (or answers) message `number`, counted from 1."""
         return TurnHandle(self.client, f"{self.id}/turn-{number}")
 
+    async def started(self, turn: Sent | int) -> TurnHandle:
+        """Wait until a turn has begun, which a queued one does when those before it have ended, and return it."""
+        handle = self.turn(turn if isinstance(turn, int) else turn.turn)
+        if await handle.exists():
+            return handle
+        async for _ in pages(self.client, self.id):
+            if await handle.exists():
+                return handle
+        raise refuse("closed", f"thread {self.id!r} ended before turn {handle.id!r} began")
+
     async def _send(self, request: Json, update_id: str) -> Json:
         if self.agent is None:
             return await self._send_to_existing(request, update_id)
         indexed = self.indexed is not None and await self.indexed()
-        operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            THREAD,
-            {"agent": self.agent, "search_attributes": indexed},
-            id=starting.checked_id(self.id),
-            task_queue=self.task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            static_summary=f"{self.agent}: conversation",
-            search_attributes=starting.search_attributes(self.agent, self.id) if indexed else None,
-        )
+        fields = {"agent": self.agent, "on_busy": self.on_busy, "search_attributes": indexed}
+        setup = {key: value for key, value in fields.items() if value}
+        found = starting.search_attributes(self.agent, self.id) if indexed else None
+        thread_id = starting.checked_id(self.id)
+
+        def call() -> Awaitable[Any]:
+            operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                THREAD,
+                setup,
+                id=thread_id,
+                task_queue=self.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                static_summary=f"{self.agent}: conversation",
+                search_attributes=found,
+            )
+            return self.client.execute_update_with_start_workflow(
+                "send", request, id=update_id, start_workflow_operation=operation
+            )
+
         try:
-            with rpc.explained(self.id):
-                answer: Json = await self.client.execute_update_with_start_workflow(
-                    "send",
-                    request,
-                    id=update_id,
-                    start_workflow_operation=operation,
-                    rpc_timeout=timedelta(seconds=sending.REQUEST_LIMIT),
-                )
+            answer: Json = await sending.answered(call, self.id, sending.REQUEST_LIMIT)
         except WorkflowAlreadyStartedError as error:
             raise refuse("closed", f"thread {self.id!r} is closed: start another one") from error
-        except WorkflowUpdateFailedError as error:
-            raise rpc.refusal(error, self.id) from error
+        except sending.NoAnswer as error:
+            raise rpc.no_worker(self.id) from error
         return answer
 
     async def _send_to_existing(self, request: Json, update_id: str) -> Json:

@@ -95,10 +95,11 @@ async def send(
         Wait until the turn is done or waits for people.
     """
     client = await server.client()
-    sent = await client.thread(thread, agent).send(message, on_busy, requested_by=requested_by)
+    conversation = client.thread(thread, agent)
+    sent = await conversation.send(message, on_busy, requested_by=requested_by)
     facts = {"turn": sent.turn, "turn_id": sent.turn_id, "queued": sent.queued}
-    # A queued message's turn does not exist yet.
-    return await _report(server, client.turn(sent.turn_id), wait and not sent.queued, json, facts)
+    turn = await conversation.started(sent) if wait else client.turn(sent.turn_id)
+    return await _report(server, turn, wait, json, facts)
 
 
 async def stop(
