@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from turngate.cli.options import HERE, Json, Server
+from turngate.cli.options import HERE, Json, Server, Yes
 
 
 async def setup(*, json: Json = False, server: Server = HERE) -> None:
@@ -115,16 +115,18 @@ async def dev(
             await asyncio.Event().wait()
 
 
-def demo() -> None:
-    """See a dangerous call wait, decide it, and kill the worker meanwhile. Needs no API key."""
-    from importlib import import_module
+async def demo(*, yes: Yes = False, model: str | None = None, folder: Path | None = None) -> int:
+    """See an agent's dangerous calls wait, and decide them. Needs no server and no API key.
 
-    from turngate.errors import ConfigError
+    Parameters
+    ----------
+    yes
+        Let the demo decide by itself: one edit, one rejection, one approval.
+    model
+        A model for init_chat_model, such as openai:gpt-5, in place of the scripted one.
+    folder
+        Where the database, the archive and a log go; by default a new temporary folder.
+    """
+    from turngate.demo import run
 
-    try:
-        run = import_module("turngate.demo").main
-    except ModuleNotFoundError as error:
-        if error.name != "turngate.demo":
-            raise
-        raise ConfigError("the demo is not installed: run `pip install 'turngate[server]'`") from None
-    run()
+    return await run(yes=yes, model=model, folder=folder)
