@@ -22,7 +22,7 @@ def recorded(message: AIMessage) -> Message:
     Calls whose arguments are no strict JSON move from `tool_calls` to `invalid_tool_calls`, in front of those that
     were there. Raises ValueError for a message that could not be read back.
     """
-    found: Json = message.model_dump()
+    found: Json = message.model_dump(warnings=False)
     readable, moved = [], []
     for call in found.get("tool_calls") or []:
         problem = _problem(call)

@@ -185,7 +185,7 @@ def _add_targets(found: dict[str, Json], tools: Toolbox) -> None:
 
 def _within_limit(step: ModelStep) -> Json:
     """Return the step as JSON. Without it fitting there is nothing to record, and no retry would make it smaller."""
-    result = step.to_json()
+    result = step.compact()
     size = json_size(result)
     if size > RESULT_LIMIT or wire_size(result) > WIRE_LIMIT:
         raise ApplicationError(

@@ -42,7 +42,7 @@ class CallTool:
         request = ToolInput.model_validate(data)
         async with beating(min(REGULAR, request.options.heartbeat_s / 3)):
             outcome = await self._outcome(request)
-        return outcome.to_json()
+        return outcome.compact()
 
     async def _outcome(self, request: ToolInput) -> ToolOutcome:
         args = request.args

@@ -41,7 +41,11 @@ def _wrapped(function: Callable[..., Any], with_artifact: bool) -> Callable[...,
 
         @functools.wraps(function)
         async def run_async(*args: Any, **kwargs: Any) -> Any:
-            return presented(await function(*args, **kwargs))
+            try:
+                return presented(await function(*args, **kwargs))
+            except (SystemExit, KeyboardInterrupt) as error:
+                # LangChain runs this in a task of its own, where these two would end the worker.
+                raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
         return run_async
 

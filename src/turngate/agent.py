@@ -13,8 +13,7 @@ from typing import Any
 from langchain_core.messages import SystemMessage
 from langchain_core.tools import BaseTool
 
-from turngate import agent_options as read
-from turngate import interrupts, options
+from turngate import agent_options as read, interrupts, options
 from turngate.agent_options import LateTools, ToolOptions
 from turngate.contracts import (
     DECISION_LIMIT,
@@ -30,6 +29,8 @@ from turngate.options import Duration
 from turngate.policy import Policy, check_policies, read_policies
 from turngate.toolbox import Toolbox, prepared
 from turngate.tools import HumanTool, task_tool
+
+__all__ = ["Agent", "LateTools", "Registry", "ToolOptions"]
 
 DESCRIPTION_PREFIX = "A tool call waits for your decision"
 LATE_TOOLS_KEPT = 30.0

@@ -157,8 +157,6 @@ def _refuse_contradictions(place: str, config: InterruptOnConfig) -> None:
         raise ConfigError(f"{place}: 'escalate_to' means nothing without 'escalate_after'")
     if config.escalate_after is not None and not config.escalate_to:
         raise ConfigError(f"{place}: 'escalate_after' means nothing without 'escalate_to'")
-    if config.editable_args is not None and "edit" not in config.allowed_decisions:
-        raise ConfigError(f"{place}: 'editable_args' means nothing where 'edit' is not allowed")
 
 
 def check_people(place: str, config: InterruptOnConfig, roles: Mapping[str, Sequence[str]], *, claims: bool) -> None:

@@ -75,7 +75,7 @@ def only_known(place: str, given: Iterable[Any], known: Iterable[str]) -> None:
     words = tuple(known)
     for key in given:
         if key not in words:
-            raise ConfigError(f"{place}: unknown option {key!r}{_hint(key, words)}; there are {_listed(words)}")
+            raise ConfigError(f"{place}: unknown option {key!r}{_hint(key, words) or f'; there are {_listed(words)}'}")
 
 
 def _hint(value: Any, words: tuple[str, ...]) -> str:
