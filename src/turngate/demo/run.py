@@ -49,8 +49,7 @@ async def run(*, yes: bool = False, model: str | None = None, folder: Path | Non
             screen.title(
                 {
                     "Database": f"{desk.database}, made for this demo",
-                    "Model": model
-                    or "scripted: it follows a plan and needs no key (--model openai:... for a real one)",
+                    "Model": model or "a script that plays one, without a key (--model openai:... for a real one)",
                     "Temporal": f"{server.address}, with its UI at {server.ui_url}",
                 }
             )
@@ -101,7 +100,8 @@ class _Story:
 
     async def _settle(self, paused: Paused) -> None:
         for approval in paused.approvals:
-            self._screen.waits(approval, self.address)
+            elsewhere = f"turngate approve {approval.id} --address {self._server.address}"
+            self._screen.waits(approval, {"Paused run": self.address, "Elsewhere": elsewhere})
             while not await self._decided(paused.turn, approval):
                 pass
 
@@ -112,7 +112,7 @@ class _Story:
         try:
             await asyncio.wait({deciding, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
             if not deciding.done():
-                self._screen.remark("\nIt was decided elsewhere meanwhile.")
+                self._screen.elsewhere(await self._client.approval(approval.id))
                 return True
             return await self._send(approval, deciding.result())
         finally:

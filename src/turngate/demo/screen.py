@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
@@ -45,7 +45,7 @@ class Screen:
         """Say what this is and where everything stands."""
         self._out.print()
         self._out.print(Text("Turngate demo", style="bold"))
-        self._out.print("An agent works on real rows. What it may not do alone waits here for a decision.")
+        self._out.print("An agent works on real rows. What it must not do alone waits for a person.")
         self._out.print()
         self._out.print(_facts(facts))
         self._out.print(Rule(style="dim"))
@@ -77,20 +77,20 @@ class Screen:
             elif kind == "tool":
                 self._result(message)
 
-    def waits(self, approval: Approval, address: str) -> None:
+    def waits(self, approval: Approval, more: dict[str, str]) -> None:
         """Show one call that waits: what, why, with which arguments, by when, and what may be decided."""
         self._put_up.add(approval.tool_call_id)
-        facts: dict[str, Any] = {"Why": approval.description}
-        facts.update(approval.args)
-        if approval.expires_at is not None:
-            facts["By"] = f"{_clock(approval.expires_at)}, or it is rejected"
-        facts["Allowed"] = ", ".join(approval.allowed_decisions)
-        facts["Paused run"] = address
+        end = {"Decide by": f"{_clock(approval.expires_at)}, or it is rejected"} if approval.expires_at else {}
+        parts: list[RenderableType] = [
+            Text(safe(approval.description)),
+            _facts(approval.args, style="cyan"),
+            _facts({**end, "Allowed": ", ".join(approval.allowed_decisions), **more}),
+            *(Text(safe(f"warning: {warning}"), style="yellow") for warning in approval.warnings),
+        ]
         title = Text.assemble((safe(approval.name), "bold"), " waits for a decision")
-        warnings = [Text(safe(f"warning: {warning}"), style="yellow") for warning in approval.warnings]
-        body = Group(_facts(facts), *warnings)
+        body = Group(*(Padding(part, (1, 0, 0, 0)) for part in parts))
         self._out.print()
-        self._out.print(Panel(body, title=title, title_align="left", border_style="cyan", padding=(1, 2)))
+        self._out.print(Panel(body, title=title, title_align="left", border_style="cyan", padding=(0, 2, 1, 2)))
 
     def decision(self, approval: Approval, decision: Json) -> None:
         """Show a decision that the demo made by itself."""
@@ -113,6 +113,13 @@ class Screen:
     def problem(self, text: str) -> None:
         """Say what is wrong with what the person gave."""
         self._out.print(Text(safe(text), style="red"))
+
+    def elsewhere(self, approval: Approval) -> None:
+        """Say that somebody decided in another place while the person here was asked."""
+        settled = approval.resolution
+        by = (settled.reviewer or settled.by) if settled else "somebody"
+        self._out.print()
+        self._out.print(_labelled(Text("Note"), Text(safe(f"{approval.status} elsewhere, by {by}"), style="yellow")))
 
     def remark(self, text: str) -> None:
         """Say something beside the story."""
@@ -162,9 +169,9 @@ def _labelled(label: Text, body: Text) -> Table:
     return row
 
 
-def _facts(facts: dict[str, Any]) -> Table:
+def _facts(facts: dict[str, Any], style: str = "bold") -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style=style, no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
         table.add_row(Text(safe(name)), Text(safe(str(value))))

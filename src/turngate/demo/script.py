@@ -22,7 +22,7 @@ TOO_MUCH = "DELETE FROM orders WHERE ordered_on <= '2025-12-31'"
 """The plan's mistake, for a reviewer to find: it takes the orders of 2025 along."""
 DELETE = "DELETE FROM orders WHERE ordered_on < '2025-01-01'"
 
-Results = Mapping[str | None, ToolMessage]
+Results = Mapping[str, ToolMessage]
 
 
 class ScriptedRecordsModel(BaseChatModel):
@@ -65,9 +65,7 @@ def next_message(results: Results) -> AIMessage:
     if not _worked(results, "archive"):
         return AIMessage("There is no archive, so I deleted nothing.")
     if "delete-too-much" not in results:
-        return _call(
-            "They are archived, so now I delete them.", ("delete-too-much", "execute_sql", {"query": TOO_MUCH})
-        )
+        return _call("They are archived; now I delete them.", ("delete-too-much", "execute_sql", {"query": TOO_MUCH}))
     if not _worked(results, "delete-too-much") and "delete" not in results:
         return _call("Then only what was ordered before 2025.", ("delete", "execute_sql", {"query": DELETE}))
     return AIMessage(_summary(results))

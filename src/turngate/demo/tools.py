@@ -86,9 +86,8 @@ def build_tools(desk: Desk) -> list[BaseTool]:
     def read_data(table: str) -> str:
         """Describe a table: how many rows there are, and the columns with an example of each."""
         columns, rows = orders.select(desk.database, f"SELECT * FROM {quoted(table)}")
-        examples = ", ".join(
-            f"{column} ({value})" for column, value in zip(columns, (rows or [columns])[0], strict=True)
-        )
+        first = rows[0] if rows else ["none"] * len(columns)
+        examples = ", ".join(f"{column} ({value})" for column, value in zip(columns, first, strict=True))
         return f"{table} has {len(rows)} rows. Columns, as in the first row: {examples}."
 
     @tool
