@@ -40,7 +40,7 @@ async def test_records_the_answer_its_plans_and_the_schemas_for_edits() -> None:
 
 
 async def test_every_class_and_field_reaches_the_model_as_it_was() -> None:
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"type": "system", "content": "be brief", "id": "s1", "name": "rules"},
         {
             "type": "ai",
@@ -78,7 +78,7 @@ def nested(depth: int) -> Any:
     ],
 )
 async def test_arguments_that_are_no_strict_json_make_the_call_unreadable(args: Any) -> None:
-    asked = []
+    asked: list[Any] = []
     answer = calls(("pay", {}), ("pay", {"to": "a", "amount": 1}))
     answer.tool_calls[0]["args"] = args
     agent = make_agent(model=FakeModel(answers=[answer]), policy=asked.append)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.runnables import RunnableConfig
@@ -176,7 +176,7 @@ class To(BaseModel):
 
 
 async def test_the_tools_own_validator_speaks_when_it_runs() -> None:
-    ran = []
+    ran: list[str] = []
     send = StructuredTool.from_function(ran.append, name="send", description="d", args_schema=To)
     found = await run(make_agent(send), "send", {"to": "nowhere"}, edited=True)
     text = (found.message or {})["content"]
@@ -210,7 +210,7 @@ async def test_an_edited_call_is_judged_before_it_runs() -> None:
     assert (denied.ran, denied.succeeded) == (False, False)
     assert "too much" in (denied.message or {})["content"]
 
-    other = {"edited": True, "original_name": "pay"}
+    other: dict[str, Any] = {"edited": True, "original_name": "pay"}
     review = await run(agent, "read_table", {"table": "t"}, **other)
     assert review.kind == "review"
     assert review.plan is not None
@@ -237,7 +237,7 @@ async def test_sync_and_async_tools_know_the_call_they_serve() -> None:
         """Look."""
         seen.append(current_call().as_dict())
         seen.append(config["configurable"]["turngate"])
-        return config["configurable"]["thread_id"]
+        return str(config["configurable"]["thread_id"])
 
     @tool
     async def async_tool() -> str:
@@ -282,12 +282,14 @@ async def test_a_question_pauses_the_call_and_its_answer_comes_back_to_it() -> N
 
 async def test_calls_without_an_id_run_as_well() -> None:
     @tool
-    def which(tool_call_id: InjectedToolCallId) -> str:  # type: ignore[valid-type]
+    def which(own_id: Annotated[str, InjectedToolCallId]) -> str:
         """Look."""
-        return f"[{tool_call_id}]"
+        return f"[{own_id}]"
 
-    found = await run(make_agent(), "pay", {"to": "a", "amount": 1}, tool_call_id="")
-    assert (found.message or {})["tool_call_id"] == ""
+    for given in ("", "c9"):
+        found = await run(make_agent(which), "which", {}, tool_call_id=given)
+        assert (found.message or {})["tool_call_id"] == given
+        assert (found.message or {})["content"] == f"[{given}]"
 
 
 async def cancelled(agent: Agent, name: str, started: asyncio.Event) -> Any:
@@ -380,7 +382,7 @@ async def test_arguments_by_reference_come_from_the_own_run(monkeypatch: pytest.
         assert (query, argument) == ("call_args", {"number": 7})
         return {"name": "pay", "args": {"to": "acme", "amount": 9}}
 
-    monkeypatch.setattr(call_tool_module.conversation, "ask_own_run", ask)
+    monkeypatch.setattr("turngate.activities.conversation.ask_own_run", ask)
     data = {"agent": "main", "name": "pay", "number": 7, "tool_call_id": "c1"}
     found = await environment().run(activity_of(make_agent()), data)
     assert found["message"]["content"] == "paid 9 to acme"

@@ -93,8 +93,8 @@ async def test_descriptions_fixed_computed_in_both_forms_and_failing() -> None:
         config = InterruptOnConfig(description=given)
         gated = await plan(make_agent(interrupt_on={"pay": config}), context={"tenant": "t9"})
         assert (gated.description, gated.warnings) == (expected, [])
-    for given in (broken, lambda call: 7):
-        config = InterruptOnConfig(description=given)
+    for failing in (broken, lambda call: 7):
+        config = InterruptOnConfig(description=failing)
         gated = await plan(make_agent(interrupt_on={"pay": config}, description_prefix="Waits"))
         assert gated.description.startswith("Waits: pay")
         assert gated.warnings
