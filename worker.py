@@ -16,6 +16,7 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from turngate.connect import connect
 from turngate.errors import TurngateError
+from turngate.leaving import leave
 from turngate.loading import load, load_agents
 from turngate.worker import DEFAULT_TASK_QUEUE, Versioning, run_worker
 
@@ -97,8 +98,17 @@ def _runtime(metrics: str) -> Runtime:
     return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=metrics)))
 
 
-if __name__ == "__main__":
+def run() -> int:
+    """Run the program and return its exit code."""
     try:
         asyncio.run(app.run_async())
     except TurngateError as error:
-        sys.exit(f"worker.py: {error}")
+        print(f"worker.py: {error}", file=sys.stderr)
+        return 1
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    return 0
+
+
+if __name__ == "__main__":
+    leave(run())

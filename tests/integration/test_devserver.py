@@ -57,7 +57,7 @@ async def test_port_in_use_is_told(taken: socket.socket, option: str) -> None:
     """Another server on the port must not be mistaken for ours."""
     port = taken.getsockname()[1]
     with pytest.raises(ServerError, match=f"port {port} is in use"):
-        await DevServer(**{option: port}).start()  # type: ignore[arg-type]
+        await DevServer(**{option: port}).start()
 
 
 async def test_file_is_held_by_one_server(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from turngate.errors import ClosedError, RefusedError, TurngateError, UnknownApprovalError
+from turngate.leaving import leave
 
 OK, FAILED, USAGE, REFUSED, GONE = range(5)
 
@@ -84,7 +85,9 @@ app.register_install_completion_command(add_to_startup=False)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    if argv is None:
+        leave(run(sys.argv[1:]))
+    sys.exit(run(argv))
 
 
 def run(argv: Sequence[str]) -> int:
