@@ -77,8 +77,8 @@ class _Work:
     args: Json
 
     def refused(self, text: str) -> ToolOutcome:
-        """Answer without running anything."""
-        return ToolOutcome(message=self._error(text), succeeded=False, ran=False)
+        """Answer without running anything. The model must know if the call that is refused is not its own."""
+        return ToolOutcome(message=self._noticed(self._error(text)), succeeded=False, ran=False)
 
     async def judged(self, agent: Agent, tools: Toolbox) -> ToolOutcome | None:
         """Judge an edited call by the rules, which bind reviewers too; None where it may run.
@@ -96,6 +96,8 @@ class _Work:
         )
         call = {"name": request.name, "args": self.args, "id": request.tool_call_id, "type": "tool_call"}
         plan = await judge(agent, tools, call, scene)
+        if plan.verdict is Verdict.INVALID:
+            return ToolOutcome(message=self._noticed(self._error(plan.message or "")), succeeded=False, ran=False)
         if plan.message is not None:
             return self.refused(plan.message)
         changed = request.name != (request.original_name or request.name)
@@ -168,8 +170,7 @@ class _Work:
 
     def _invalid(self, tool: BaseTool, error: ValidationError) -> ToolOutcome:
         """The tool's own validator spoke before its body ran."""
-        message = self._noticed(self._error(texts.invalid_args(tool.name, sentences(error))))
-        return ToolOutcome(message=message, succeeded=False, ran=False)
+        return self.refused(texts.invalid_args(tool.name, sentences(error)))
 
     def _failed(self, error: Exception) -> ToolOutcome:
         words = whole_text(usercode.words_of(error))

@@ -202,6 +202,7 @@ class Calls:
             roles=state.settings.roles,
             tool_change=changeable,
             batch=batch,
+            call=call.number,
         )
         call.waits_for = item.approval.id
         call.approvals.append(item.approval.id)

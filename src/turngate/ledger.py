@@ -18,6 +18,7 @@ from pydantic import Field
 from turngate import decisions
 from turngate.contracts import (
     HELD_LIMIT,
+    KIB,
     REFUSED_KEPT,
     Approval,
     ApprovalContext,
@@ -37,10 +38,18 @@ from turngate.contracts import (
     Rule,
     Vote,
     digest_of,
+    json_size,
 )
 from turngate.decisions import Answer, Approve, Decision, Edit, Entry, Reject, Respond
 from turngate.errors import Refusal, RefusedError, refuse
 from turngate.schemas import check, response_schema
+from turngate.verifier import roles_of
+
+# What is kept for the record goes over continue-as-new, so whoever may send must not be able to make it grow for ever.
+HELD_BYTES = 512 * KIB
+VOTES_LIMIT = 100
+REASSIGNED_LIMIT = 50
+REVIEWERS_LIMIT = 50
 
 SECRET = "[secret]"
 """Stands for the value of a secret argument wherever people look; sent back in an edit it means the original."""
@@ -64,6 +73,8 @@ class Item(Recorded):
     tool_change: bool = False
     batch: int = 0
     """Approvals of the same number form the batch that a list without ids answers; 0 is none."""
+    call: int = 0
+    """The number of the call in the turn: what waits is listed in the order of the calls."""
     ballots: dict[str, str] = Field(default_factory=dict)
     remind_at: datetime | None = None
     escalate_at: datetime | None = None
@@ -80,6 +91,8 @@ class Held(Recorded):
 
     payload: Json = Field(default_factory=dict)
     channel: str = "decide"
+    verified: bool = False
+    """Whether its signature was verified, where the agent asks for one."""
 
 
 class Rejections(Recorded):
@@ -102,6 +115,8 @@ class LedgerState(Recorded):
     rule_number: int = 0
     rejections: dict[str, Rejections] = Field(default_factory=dict)
     admins: list[str] = Field(default_factory=list)
+    signed: bool = False
+    """Only verified decisions get here, so that the roles in their tokens count."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +134,18 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class _Effect:
+class Effect:
     """What one decision will do: `item` is None where the decision is held."""
 
     entry: Entry
     decision: Decision
     item: Item | None
     outcome: Outcome
+
+    @property
+    def payload(self) -> Json:
+        """The decision on its own, with the id of its approval."""
+        return _payload(self.entry, self.decision)
 
 
 class Ledger:
@@ -146,8 +166,8 @@ class Ledger:
         return self.state.items
 
     def waiting(self) -> list[Item]:
-        """The approvals that wait, in the order they were raised."""
-        return list(self._open.values())
+        """The approvals that wait, in the order of their calls."""
+        return sorted(self._open.values(), key=lambda item: item.call)
 
     def __getitem__(self, approval_id: str) -> Item:
         return self._by_id[approval_id]
@@ -184,6 +204,7 @@ class Ledger:
         roles: dict[str, list[str]] | None = None,
         tool_change: bool = False,
         batch: int = 0,
+        call: int = 0,
     ) -> Item:
         """Raise an approval. A held decision or a rule may settle it at once."""
         state = self.state
@@ -216,6 +237,7 @@ class Ledger:
             roles=roles or {},
             tool_change=tool_change,
             batch=batch,
+            call=call,
             remind_at=_after(now, plan.remind_every_s),
             escalate_at=_after(now, plan.escalate_after_s) if plan.escalate_to else None,
         )
@@ -244,11 +266,11 @@ class Ledger:
 
     # --- Deciding --------------------------------------------------------------------------------------------
 
-    def examine(self, payload: Any, now: datetime) -> list[_Effect]:
+    def examine(self, payload: Any, now: datetime) -> list[Effect]:
         """Check a whole request. Raises RefusedError with one refusal a faulty decision; changes nothing."""
         submission = decisions.parse(payload)
         entries = self._placed(submission.entries) if submission.positional else submission.entries
-        effects: list[_Effect] = []
+        effects: list[Effect] = []
         refusals: list[Refusal] = []
         for entry in entries:
             try:
@@ -257,8 +279,7 @@ class Ledger:
                 refusals.extend(error.refusals)
         if refusals:
             raise RefusedError.of(refusals)
-        if sum(effect.item is None for effect in effects) + len(self.state.held) > HELD_LIMIT:
-            raise refuse("unknown_approval", f"more than {HELD_LIMIT} decisions for calls that do not exist yet")
+        self._room_to_hold([effect for effect in effects if effect.item is None])
         return effects
 
     def submit(self, payload: Any, now: datetime) -> list[Receipt]:
@@ -270,6 +291,18 @@ class Ledger:
             if effect.item and effect.decision.remember and effect.outcome is Outcome.APPLIED:
                 self._remember(effect.item, effect.decision, now)
         return receipts
+
+    def _room_to_hold(self, early: Sequence[Effect]) -> None:
+        """Bound what is held, in number and in bytes: it goes over continue-as-new with everything else."""
+        if not early:
+            return
+        held = self.state.held
+        if len(held) + len(early) > HELD_LIMIT:
+            raise refuse("unknown_approval", f"more than {HELD_LIMIT} decisions for calls that do not exist yet")
+        size = sum(json_size(one.payload) for one in held)
+        size += sum(json_size(effect.payload) for effect in early)
+        if size > HELD_BYTES:
+            raise refuse("too_large", f"decisions for calls that do not exist yet have more than {HELD_BYTES} bytes")
 
     def _placed(self, entries: Sequence[Entry]) -> list[Entry]:
         """Give the decisions of a list without ids the ids of the one open batch, by position."""
@@ -298,15 +331,15 @@ class Ledger:
             for entry, item in zip(entries, batch, strict=True)
         ]
 
-    def _effect(self, entry: Entry, now: datetime) -> _Effect:
+    def _effect(self, entry: Entry, now: datetime) -> Effect:
         if entry.refusal or entry.decision is None or entry.approval_id is None:
             raise RefusedError.of([entry.refusal or Refusal("malformed", "this is no decision")])
         item = self._by_id.get(entry.approval_id)
         if item is None:
             return self._early(entry, entry.decision)
-        return _Effect(entry, entry.decision, item, self._judge(item, entry.decision, now))
+        return Effect(entry, entry.decision, item, self._judge(item, entry.decision, now))
 
-    def _early(self, entry: Entry, decision: Decision) -> _Effect:
+    def _early(self, entry: Entry, decision: Decision) -> Effect:
         prefix, _, number = (entry.approval_id or "").rpartition("-")
         expected = prefix == self.state.prefix and number.isdigit() and int(number) > self.state.number
         if not (expected and decision.digest):
@@ -316,7 +349,7 @@ class Ledger:
                 "approval_id",
                 approval_id=entry.approval_id,
             )
-        return _Effect(entry, decision, None, Outcome.HELD)
+        return Effect(entry, decision, None, Outcome.HELD)
 
     def _judge(self, item: Item, decision: Decision, now: datetime) -> Outcome:
         """Say what the decision does to this approval, or raise why it may not."""
@@ -341,7 +374,11 @@ class Ledger:
         self._judge_sender(item, decision)
         if isinstance(decision, Edit):
             self._judge_edit(item, decision)
-        return Outcome.APPLIED if self._settles(item, decision) else Outcome.VOTE_RECORDED
+        if self._settles(item, decision):
+            return Outcome.APPLIED
+        if len(approval.votes) >= VOTES_LIMIT:
+            raise _refusal(item, "not_allowed", f"{VOTES_LIMIT} votes were cast: only one that settles it counts now")
+        return Outcome.VOTE_RECORDED
 
     def _judge_digest(self, item: Item, decision: Decision) -> None:
         approval = item.approval
@@ -386,7 +423,7 @@ class Ledger:
             raise _refusal(
                 item, "not_a_reviewer", "say who you are in 'reviewer': this call needs a named reviewer", "reviewer"
             )
-        if approval.reviewers and name not in _eligible(item):
+        if approval.reviewers and name not in _eligible(item) and not self._claims_role(item, decision):
             who = ", ".join(approval.reviewers)
             raise _refusal(
                 item, "not_a_reviewer", f"{name!r} may not decide about '{approval.name}': {who} may", "reviewer"
@@ -395,6 +432,10 @@ class Ledger:
             raise _refusal(
                 item, "self_approval", f"{name!r} asked for this work and may not decide about it", "reviewer"
             )
+
+    def _claims_role(self, item: Item, decision: Decision) -> bool:
+        """Whether a verified token says that the sender has a role which may decide."""
+        return self.state.signed and any(f"role:{role}" in item.approval.reviewers for role in roles_of(decision.token))
 
     def _judge_edit(self, item: Item, decision: Edit) -> None:
         approval = item.approval
@@ -432,10 +473,10 @@ class Ledger:
 
     # --- Applying --------------------------------------------------------------------------------------------
 
-    def _apply(self, effect: _Effect, now: datetime) -> Receipt:
+    def _apply(self, effect: Effect, now: datetime) -> Receipt:
         item, decision = effect.item, effect.decision
         if item is None:
-            self.state.held.append(Held(payload=_payload(effect.entry, decision)))
+            self.state.held.append(Held(payload=effect.payload, verified=self.state.signed))
             return Receipt(approval_id=effect.entry.approval_id or "", outcome=Outcome.HELD)
         if effect.outcome is not Outcome.ALREADY_RESOLVED:
             self._vote(item, decision, now)
@@ -503,6 +544,8 @@ class Ledger:
         self.state.held = [held for held in self.state.held if held not in mine]
         for held in mine:
             try:
+                if self.state.signed and not held.verified:
+                    raise _refusal(item, "not_a_reviewer", "the decision came early and was not verified", "token")
                 self.submit(held.payload, now)
             except RefusedError as error:
                 self.refuse(error, now, by=held.payload.get("reviewer"))
@@ -566,18 +609,22 @@ class Ledger:
 
     def examine_reassign(self, payload: Any, now: datetime) -> tuple[Item, list[str], str | None]:
         """Check a request to hand an approval to other reviewers. Raises RefusedError."""
-        data = _only(payload, "approval_id", "reviewers", "reviewer")
+        data = _only(payload, "approval_id", "reviewers", "reviewer", "type", "digest", "token")
         item = self._by_id.get(str(data.get("approval_id", "")))
         if item is None:
             raise refuse(
                 "unknown_approval", f"there is no approval {data.get('approval_id')!r} in this run", "approval_id"
             )
         to = data.get("reviewers")
-        if not isinstance(to, list) or not to or not all(isinstance(name, str) and 0 < len(name) <= 256 for name in to):
-            raise _refusal(item, "malformed", "'reviewers' must be a list with at least one name", "reviewers")
+        if not isinstance(to, list) or not 0 < len(to) <= REVIEWERS_LIMIT or not all(map(_is_name, to)):
+            raise _refusal(
+                item, "malformed", f"'reviewers' must be a list of 1 to {REVIEWERS_LIMIT} names", "reviewers"
+            )
         by = data.get("reviewer")
-        if by is not None and not isinstance(by, str):
-            raise _refusal(item, "malformed", "'reviewer' must be a text", "reviewer")
+        if by is not None and not _is_name(by):
+            raise _refusal(item, "malformed", "'reviewer' must be a text of at most 256 characters", "reviewer")
+        if len(item.approval.reassigned) >= REASSIGNED_LIMIT:
+            raise _refusal(item, "not_allowed", f"it was handed on {REASSIGNED_LIMIT} times; no more")
         if not item.open or (item.approval.expires_at and now >= item.approval.expires_at):
             raise _refusal(item, "closed", f"it does not wait any more (it is {item.approval.status})")
         may = _eligible(item) | set(self.state.admins) | set(item.plan.escalate_to)
@@ -703,6 +750,10 @@ class Ledger:
 
 
 # --- Judgements that need no ledger --------------------------------------------------------------------------------
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 256
 
 
 def mask(args: Json, secret: Sequence[str]) -> Json:
