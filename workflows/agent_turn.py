@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from turngate.errors import RefusedError, refuse
     from turngate.ledger import Ledger
-    from turngate.workflows import announcing, conversation, payloads, surface
+    from turngate.workflows import announcing, conversation, details, payloads, surface
     from turngate.workflows.calls import Calls
     from turngate.workflows.state import TurnState, add_usage, pack, unpack
 
@@ -208,8 +208,10 @@ class AgentTurn:
             if state.settings.search_attributes:
                 request = state.asked()
                 workflow.upsert_search_attributes(surface.upserts(pause, request.agent, request.thread_id))
-        waiting = [self.ledger.view(item) for item in self.ledger.waiting()]
-        workflow.set_current_details(surface.details(waiting, self.ledger.state.refused))
+        waiting = [details.Waiting(self.ledger.view(item), item.plan) for item in self.ledger.waiting()]
+        workflow.set_current_details(
+            details.page(waiting, self.ledger.state.refused, namespace=workflow.info().namespace)
+        )
 
     async def _unless_stopped(self, work: Any) -> bool:
         """Do the work, or cancel it when a stop comes first. Returns whether it was done."""

@@ -27,12 +27,12 @@ from turngate.errors import ConfigError
 from turngate.interrupts import InterruptOnConfig, Rules
 from turngate.options import Duration
 from turngate.policy import Policy, check_policies, read_policies
+from turngate.texts import DESCRIPTION_PREFIX
 from turngate.toolbox import Toolbox, prepared
 from turngate.tools import HumanTool, task_tool
 
 __all__ = ["Agent", "LateTools", "Registry", "ToolOptions"]
 
-DESCRIPTION_PREFIX = "A tool call waits for your decision"
 LATE_TOOLS_KEPT = 30.0
 """Seconds for which the tools of a factory are taken as they were: a step with many calls asks the factory once."""
 

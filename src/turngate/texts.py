@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+DESCRIPTION_PREFIX = "A tool call waits for your decision"
+"""What the default description of a call begins with."""
+
 
 def as_json(value: Any) -> str:
     """Return `value` as compact, readable JSON."""

@@ -1,0 +1,249 @@
+"""The details page of a run: what waits, why, by when, and answers to paste.
+
+Shown by the Temporal UI under User Metadata and by `temporal workflow metadata`. It lives in the worker's memory and
+costs no event. The safest answer comes first and can be sent as it stands.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from turngate import texts
+from turngate.contracts import Approval, CallPlan, Json, Refused, json_size
+from turngate.workflows.markdown import code, json_to_copy, json_to_read, line, prose, visible
+
+PAGE_LIMIT = 19_000
+"""Bytes; the documented limit of Temporal Cloud is 20 kB."""
+_TABLE_LIMIT = 7000
+_CALL_LIMIT = 4000
+_VALUE_LIMIT = 1500
+_DESCRIPTION_LIMIT = 800
+_EDIT_LIMIT = 1500
+_ORDER = ("reject", "respond", "answer", "approve", "edit")
+_EFFECTS = {
+    "tool_approval": {
+        "reject": 'it does not run; add `"message": "why"` to give the model a reason',
+        "respond": "it does not run; your text goes to the model as its result",
+        "approve": "it runs exactly as above",
+        "edit": "it runs with your arguments instead",
+    },
+    "recovery": {
+        "reject": "it does not run again; the model is told that nobody knows whether it took effect",
+        "respond": "it did take effect; your text goes to the model as its result",
+        "approve": "it runs again, with the same arguments",
+    },
+    "question": {
+        "reject": "no answer; the call ends as rejected",
+        "answer": "your value goes back into the tool, which goes on",
+    },
+}
+_PLACEHOLDERS: dict[str, Json] = {
+    "respond": {"message": "YOUR TEXT"},
+    "answer": {"value": "YOUR ANSWER"},
+}
+_SILENCE = {"reject": "it is rejected", "approve": "it RUNS unseen", "respond": "a fixed text answers it"}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One open approval as people see it, and the plan that it was raised by."""
+
+    approval: Approval
+    plan: CallPlan
+
+
+def page(waiting: Sequence[Waiting], refused: Sequence[Refused], namespace: str = "default") -> str:
+    """Write the markdown of the page; "" when nothing waits and nothing was refused."""
+    blocks = []
+    if waiting:
+        blocks.append(_heading(waiting))
+        blocks.append(_table(waiting))
+    if refused:
+        blocks.append(_refusals(refused))
+    if waiting:
+        shell = _shell(waiting[0].approval, namespace)
+        room = PAGE_LIMIT - _size(blocks) - len(shell.encode()) - 200
+        blocks += _sections(waiting, room)
+        blocks.append(shell)
+    return _cut("\n\n".join(blocks), PAGE_LIMIT)
+
+
+def _heading(waiting: Sequence[Waiting]) -> str:
+    if len(waiting) > 1:
+        return f"## {len(waiting)} calls wait for a decision"
+    approval = waiting[0].approval
+    what = {"question": "asks a question", "recovery": "was interrupted"}
+    return f"## {line(approval.name)} {what.get(approval.type, 'waits for a decision')}"
+
+
+def _table(waiting: Sequence[Waiting]) -> str:
+    """Write one row a call; a cell has no padding of its own in the UI."""
+    rows = [_row("#", "tool", "who decides", "until"), "|:--|:--|:--|:--|"]
+    room = _TABLE_LIMIT
+    for number, one in enumerate(waiting, 1):
+        approval = one.approval
+        row = _row(
+            str(number), line(_cut(approval.name, 80)), line(_cut(_people(approval), 120)), _when(approval.expires_at)
+        )
+        room -= len(row.encode()) + 1
+        if room < 0:
+            rows.append(f"\n… and {len(waiting) - number + 1} more: query `pending`")
+            break
+        rows.append(row)
+    return "\n".join(rows)
+
+
+def _row(*cells: str) -> str:
+    return f"| {'&#160;&#160; | '.join(cells)} |"
+
+
+def _people(approval: Approval) -> str:
+    names = ", ".join(approval.reviewers) or "anybody"
+    quorum = approval.quorum
+    return names if quorum.required < 2 else f"{names} ({quorum.received} of {quorum.required} agreed)"
+
+
+def _when(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if moment else "no deadline"
+
+
+def _refusals(refused: Sequence[Refused]) -> str:
+    lines = ["**Sent, but refused; nothing was changed** (newest first)"]
+    for one in list(reversed(refused))[:3]:
+        at = f"{one.at:%H:%M:%S} UTC, " if one.at else ""
+        by = f" by {line(_cut(one.by, 60))}" if one.by else ""
+        lines.append(f"{at}signal{by}: {line(_cut(one.message, 300))}")
+    if len(refused) > 3:
+        lines.append("More: query `refused`")
+    return "\n".join(lines)
+
+
+# --- One call ----------------------------------------------------------------------------------------------------
+
+
+def _sections(waiting: Sequence[Waiting], room: int) -> Iterator[str]:
+    for number, one in enumerate(waiting, 1):
+        section = _section(number if len(waiting) > 1 else None, one)
+        room -= len(section.encode()) + 2
+        if room < 0:
+            left = [code(each.approval.id) for each in waiting[number - 1 :]]
+            shown = ", ".join(left[:10]) + (", …" if len(left) > 10 else "")
+            yield _cut(f"**Not shown here**: {shown}\nSee them with query `pending`.", room + len(section.encode()))
+            return
+        yield section
+
+
+def _section(number: int | None, one: Waiting) -> str:
+    approval = one.approval
+    blocks = [] if number is None else [f"### {number}. {line(_cut(approval.name, 80))}"]
+    if description := _description(approval):
+        blocks.append(description)
+    blocks += [_arguments(approval), _facts(one), *_answers(approval)]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _description(approval: Approval) -> str:
+    """Return what the agent's author says of the call; else what the tool does, as the model was told."""
+    first, *rest = approval.description.split("\n")
+    standard = [one.partition(" = ")[0].strip() for one in rest] in (list(approval.args), ["(no arguments)"])
+    if not standard:
+        return prose(_cut(approval.description, _DESCRIPTION_LIMIT))
+    if first.startswith(texts.DESCRIPTION_PREFIX):
+        first = approval.tool_description.strip().partition("\n")[0]
+    return prose(_cut(first, 200))
+
+
+def _arguments(approval: Approval) -> str:
+    if approval.type == "question":
+        return "\n".join(_value(approval.question))
+    shown = approval.proposal.args if approval.proposal else approval.args
+    lines = [entry for key, value in shown.items() for entry in _argument(key, value)]
+    return "\n".join(lines) or "no arguments"
+
+
+def _argument(key: str, value: object) -> Iterable[str]:
+    first, *more = _value(value)
+    return [f"{code(visible(_cut(key, 100)) or ' ')}: {first}", *more]
+
+
+def _value(value: object) -> list[str]:
+    size = json_size(value)
+    lines: list[str] = []
+    room = _VALUE_LIMIT
+    for entry in json_to_read(value):
+        kept = _cut(entry, room)
+        lines.append(code(kept))
+        room -= len(kept.encode())
+        if kept != entry or room < 4:
+            lines.append(f"**cut here**, {size} bytes in all: read the rest with query `pending` before you decide")
+            break
+    return lines
+
+
+def _facts(one: Waiting) -> str:
+    approval, plan = one.approval, one.plan
+    facts = [f"Warning: {line(_cut(warning, 300))}" for warning in approval.warnings]
+    if approval.repeat_of:
+        facts.append(f"The same call was rejected before, as {code(approval.repeat_of)}")
+    if approval.tags:
+        facts.append(f"Tags: {line(_cut(', '.join(approval.tags), 200))}")
+    if approval.proposal:
+        facts.append(f"These arguments are proposed by {line(approval.proposal.by or 'somebody')}, not by the model")
+    if approval.votes and approval.quorum.required > 1:
+        facts.append(f"Agreed so far: {line(_cut(', '.join(vote.reviewer or '?' for vote in approval.votes), 200))}")
+    if approval.expires_at:
+        silence = _SILENCE[(plan.on_timeout or {}).get("type", "reject")]
+        facts.append(f"If nobody decides until {_when(approval.expires_at)}, {silence}")
+    return "\n".join(facts)
+
+
+# --- Answers to paste --------------------------------------------------------------------------------------------
+
+
+def _answers(approval: Approval) -> Iterator[str]:
+    effects = _EFFECTS[approval.type]
+    for kind in sorted(approval.allowed_decisions, key=_ORDER.index):
+        answer = _answer(approval, kind)
+        if kind == "edit" and json_size(answer) > _EDIT_LIMIT:
+            yield "**edit**: the arguments are too long for this page, take them from query `pending`"
+        else:
+            yield f"**{kind}**: {effects.get(kind, '')}\n{code(json_to_copy(answer))}"
+
+
+def _answer(approval: Approval, kind: str) -> Json:
+    """Return a decision that only lacks what the reviewer has to say."""
+    answer: Json = {"approval_id": approval.id, "type": kind}
+    proposal = approval.proposal
+    if kind != "reject" or proposal:
+        answer["digest"] = proposal.digest if proposal else approval.digest
+    if approval.reviewers or approval.quorum.required > 1:
+        answer["reviewer"] = "YOUR NAME"
+    if kind == "edit":
+        args = proposal.args if proposal else approval.args
+        answer["edited_action"] = {"name": approval.name, "args": args}
+    return answer | _PLACEHOLDERS.get(kind, {})
+
+
+def _shell(approval: Approval, namespace: str) -> str:
+    run = approval.id.rsplit("/", 1)[0]
+    safest = min(approval.allowed_decisions, key=_ORDER.index)
+    where = "" if namespace == "default" else f" --namespace {shlex.quote(namespace)}"
+    command = (
+        f"temporal workflow update execute{where} --workflow-id {shlex.quote(run)}"
+        f" --name decide --input {shlex.quote(json_to_copy(_answer(approval, safest)))}"
+    )
+    return (
+        f"**How to send one**: More Actions, Send an Update, `decide`, paste it as Data; or in a shell\n{code(command)}"
+    )
+
+
+def _size(blocks: Iterable[str]) -> int:
+    return sum(len(block.encode()) + 2 for block in blocks)
+
+
+def _cut(text: str, limit: int) -> str:
+    raw = text.encode("utf-8", "replace")
+    return text if len(raw) <= limit else raw[: max(0, limit - 3)].decode("utf-8", "ignore") + "…"
