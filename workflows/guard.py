@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import (
     ExecuteWorkflowInput,
     HandleSignalInput,
@@ -51,6 +51,7 @@ class _Guard(WorkflowInboundInterceptor):
         if workflow.info().workflow_type not in OURS:
             return await super().handle_signal(input)
         note = getattr(workflow.instance(), "note_refusal", None)
+        await _begun()
         try:
             _one_argument(input.signal, input.args)
             await super().handle_signal(input)
@@ -62,14 +63,15 @@ class _Guard(WorkflowInboundInterceptor):
         except Exception as error:  # a bug of ours must not wedge a paused run either
             workflow.logger.exception("signal handler failed")
             if note:
-                note(input.signal, refuse("malformed", f"{type(error).__name__}: {str(error)[:300]}"))
+                note(input.signal, _bug(error))
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
         if workflow.info().workflow_type not in OURS:
             return super().handle_update_validator(input)
         try:
             _one_argument(input.update, input.args)
-            super().handle_update_validator(input)
+            if _has_begun():
+                super().handle_update_validator(input)
         except RefusedError as error:
             raise as_failure(error) from None
 
@@ -77,9 +79,35 @@ class _Guard(WorkflowInboundInterceptor):
         if workflow.info().workflow_type not in OURS:
             return await super().handle_update_handler(input)
         try:
+            if not _has_begun():
+                await _begun()
+                super().handle_update_validator(input)
             return await super().handle_update_handler(input)
         except RefusedError as error:
             raise as_failure(error) from None
+        except (FailureError, workflow.NondeterminismError):
+            raise
+        except Exception as error:  # a bug of ours is the sender's to hear, and must not wedge the run
+            workflow.logger.exception("update handler failed")
+            raise as_failure(_bug(error)) from None
+
+
+def _has_begun() -> bool:
+    return getattr(workflow.instance(), "begun", True)
+
+
+async def _begun() -> None:
+    """Wait until the run has read its input.
+
+    What arrives with a run's first task is handled before `run` starts. After continue-as-new the state would not be
+    there yet, and a decision about an approval of the run before would be refused as unknown.
+    """
+    if not _has_begun():
+        await workflow.wait_condition(_has_begun)
+
+
+def _bug(error: Exception) -> RefusedError:
+    return refuse("malformed", f"this could not be processed: {type(error).__name__}: {str(error)[:300]}")
 
 
 def _one_argument(name: str, args: Any) -> None:

@@ -18,7 +18,7 @@ def read(raw: Any, limit: int = DECISION_LIMIT) -> Any:
     if not isinstance(raw, RawValue):
         raise refuse("malformed", "send exactly one argument: a JSON object")
     payload = raw.payload
-    encoding = payload.metadata.get("encoding", b"").decode("ascii", "replace")
+    encoding = payload.metadata.get("encoding", b"")[:100].decode("ascii", "replace")
     if encoding == "json/plain":
         return loads(payload.data, limit)
     if encoding in ("", "binary/null", "binary/plain", "binary/undecodable"):

@@ -26,10 +26,12 @@ with workflow.unsafe.imports_passed_through():
         TurnStart,
         json_size,
     )
+    from turngate.errors import refuse
     from turngate.ledger import LedgerState
 
 CARRIED_LIMIT = 1536 * KIB
 """Bytes of compressed state that one run hands to the next; the server takes 2 MB."""
+UNPACKED_LIMIT = 256 * 1024 * KIB
 
 
 class Call(Recorded):
@@ -116,8 +118,16 @@ def pack(state: TurnState, start: TurnStart) -> Json:
 
 
 def unpack(carried: str) -> TurnState:
-    """Return the state that the run before handed over."""
-    return TurnState.model_validate(json.loads(zlib.decompress(base64.b85decode(carried))))
+    """Return the state that the run before handed over. Raises RefusedError where it is none."""
+    try:
+        # Bounded, or a small forged one could fill the worker's memory.
+        unpacking = zlib.decompressobj()
+        plain = unpacking.decompress(base64.b85decode(carried), UNPACKED_LIMIT)
+        if not unpacking.eof:
+            raise ValueError("it is cut off, or too large")
+        return TurnState.model_validate(json.loads(plain))
+    except (ValueError, zlib.error) as error:
+        raise refuse("malformed", f"this is no carried state: {error}") from None
 
 
 def add_usage(total: dict[str, Any], more: Any) -> None:

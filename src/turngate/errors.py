@@ -7,6 +7,7 @@ TurngateError
 │   └── (one class a refusal code, see `REFUSALS`)
 ├── TurnAlreadyStartedError  the turn id is in use
 ├── TurnFailedError        the turn ended as failed, cancelled, terminated or timed out
+├── NotifierError          a notifier could not tell people; `permanent` says whether to try again
 └── ServerError            the Temporal server can't be reached or lacks something
     └── NoWorkerError      no worker answered in time
 """
@@ -56,6 +57,22 @@ class TurnFailedError(TurngateError):
         self.reason = reason
 
 
+class NotifierError(TurngateError):
+    """A notifier could not tell people. Its words are recorded in history: no addresses, no secrets.
+
+    `permanent` says that trying again is of no use; `retry_after` is when to try again, in seconds.
+    """
+
+    def __init__(self, message: str, *, permanent: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+        self.retry_after = retry_after
+
+
+_MESSAGE, _ID, _FIELD, _DEPTH = 2000, 2000, 200, 100
+"""Characters of a refusal's message, of its approval id and of one part of its path; parts of a path."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Why one decision (or a whole request) was refused.
@@ -68,6 +85,13 @@ class Refusal:
     message: str
     path: tuple[str | int, ...] = ()
     approval_id: str | None = None
+
+    def __post_init__(self) -> None:
+        # It quotes what was sent, and is kept and sent back itself: a field's name of 250 kB must not come along.
+        object.__setattr__(self, "message", self.message[:_MESSAGE])
+        object.__setattr__(self, "path", tuple(_short(part) for part in self.path[:_DEPTH]))
+        if self.approval_id is not None:
+            object.__setattr__(self, "approval_id", self.approval_id[:_ID])
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain JSON form that crosses the wire."""
@@ -82,6 +106,10 @@ class Refusal:
             path=tuple(data.get("path") or ()),
             approval_id=data.get("approval_id"),
         )
+
+
+def _short(part: str | int) -> str | int:
+    return part[:_FIELD] if isinstance(part, str) else part
 
 
 class RefusedError(TurngateError):
