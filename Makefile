@@ -8,6 +8,8 @@ VENV   ?= .venv
 ARGS   ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
+# Folders with a package.json: the tests of the UI and the TypeScript example. Their tests are skipped without Node.
+NODE_DIRS := $(patsubst %/package.json,%,$(wildcard tests/*/package.json examples/*/package.json))
 # Each process of pytest-xdist starts a Temporal server of its own.
 JOBS   ?= 2
 
@@ -16,7 +18,7 @@ JOBS   ?= 2
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /make \1    /p' Makefile
 
-setup: links $(STAMP) ## create .venv with the package and everything that development needs
+setup: links $(STAMP) $(if $(shell command -v npm),$(NODE_DIRS:=/node_modules/.package-lock.json)) ## create .venv with the package and everything that development needs
 
 links:
 	@test -d src/turngate/workflows -a -d src/turngate/activities || { \
@@ -28,6 +30,10 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py
 	  echo "Turngate needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 test: setup lint types pytest ## lint, types, tests
@@ -71,5 +77,6 @@ constraints: setup ## write the installed versions to constraints.txt
 	$(BIN)/pip freeze --exclude-editable | grep '==' > constraints.txt
 
 clean: ## remove everything that was built
+	rm -rf $(NODE_DIRS:=/node_modules)
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -128,6 +128,7 @@ def test_sdist_holds_what_is_needed_to_build_and_test(built: Path) -> None:
     assert {f"src/{name}" for name in sources()} <= names
     assert {"pyproject.toml", "hatch_build.py", "worker.py", "README.md", "LICENSE", "constraints.txt"} <= names
     tops = {name.partition("/")[0] for name in names}
+    assert not [name for name in names if "node_modules" in name]
     assert not tops & {"workflows", "activities", ".venv", "dist", ".git", ".ci"}
 
 
