@@ -42,7 +42,7 @@ class DevServer:
 
     `db` is the file that holds its state (None: in memory). Ports that are not given are free ones. `extra_args` go
     to `temporal server start-dev`. Once inside the block, the server answers and the search attributes are
-    registered.
+    registered, unless `search_attributes` is False.
 
     Raises ServerError where the program is missing, a port is taken, the file is in use or the server does not start.
     """
@@ -57,6 +57,7 @@ class DevServer:
         ip: str = "127.0.0.1",
         namespace: str = "default",
         extra_args: Sequence[str] = (),
+        search_attributes: bool = True,
         binary: str | Path | None = None,
         log: str | Path | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class DevServer:
         self._chosen = (port, ui_port)
         self._ip = ip
         self._extra = tuple(extra_args)
+        self._search_attributes = search_attributes
         self._binary = str(binary) if binary is not None else None
         self._log_path = Path(log) if log is not None else None
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,7 +104,8 @@ class DevServer:
         try:
             self._hold_files()
             await self._launch(binary)
-            await attributes.register(await self.client())
+            if self._search_attributes:
+                await attributes.register(await self.client())
         except BaseException:
             await self.stop()
             raise
