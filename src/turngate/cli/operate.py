@@ -127,6 +127,13 @@ async def demo(*, yes: Yes = False, model: str | None = None, folder: Path | Non
     folder
         Where the database, the archive and a log go; by default a new temporary folder.
     """
-    from turngate.demo import run
+    from turngate.cli.editing import interactive
+    from turngate.errors import ConfigError
+
+    if not yes and not interactive():
+        raise ConfigError("the demo asks for decisions in a terminal, and this is none: add --yes to let it decide")
+
+    # Only now, for it brings everything with it.
+    from turngate.demo.run import run
 
     return await run(yes=yes, model=model, folder=folder)

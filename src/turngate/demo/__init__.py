@@ -11,7 +11,3 @@
     verdict    whether everything is exactly as decided
     run        the story
 """
-
-from turngate.demo.run import run
-
-__all__ = ["run"]

@@ -4,4 +4,5 @@ import sys
 
 from turngate.cli import main
 
-main(["demo", *sys.argv[1:]])
+if __name__ == "__main__":
+    main(["demo", *sys.argv[1:]])

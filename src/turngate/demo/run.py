@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from turngate.cli import editing
 from turngate.client import TurngateClient
 from turngate.contracts import Approval, Json, TurnResult
 from turngate.demo.agent import NAME, TASK, build_agent
@@ -19,7 +18,7 @@ from turngate.demo.terminal import Terminal
 from turngate.demo.tools import Desk
 from turngate.demo.verdict import checks
 from turngate.devserver import DevServer
-from turngate.errors import ConfigError, RefusedError
+from turngate.errors import RefusedError
 from turngate.handles import Paused, TurnHandle
 from turngate.waiting import TurnWatch
 from turngate.worker import build_worker
@@ -30,12 +29,10 @@ _LOG = "demo.log"
 async def run(*, yes: bool = False, model: str | None = None, folder: Path | None = None) -> int:
     """Run the demo and return its exit code: 0 if the file and the rows are exactly as decided.
 
-    `yes` decides by itself. `model` is a text for `init_chat_model`, by default there is a scripted stand-in.
+    `yes` decides by itself, otherwise the person at the terminal is asked. `model` is a text for `init_chat_model`, by default there is a scripted stand-in.
     `folder` gets the database, the archive and a log; by default a new temporary folder, which stays.
-    Raises ConfigError where nobody can be asked, TurnFailedError where the turn fails.
+    Raises TurnFailedError where the turn fails.
     """
-    if not yes and not editing.interactive():
-        raise ConfigError("the demo asks for decisions in a terminal, and this is none: add --yes to let it decide")
     screen = Screen()
     desk = Desk(folder or Path(tempfile.mkdtemp(prefix="turngate-demo-")))
     desk.set_up()
@@ -83,7 +80,7 @@ class _Story:
 
     async def tell(self) -> TurnResult:
         """Start the turn, and decide until it is done."""
-        turn = await self._client.start_turn(NAME, TASK, turn_id="archive-orders")
+        turn = await self._client.start_turn(NAME, TASK, turn_id="archive")
         self.address = f"{self._server.ui_url}/namespaces/{self._server.namespace}/workflows/{turn.id}"
         while True:
             with self._screen.busy("the agent works"):
