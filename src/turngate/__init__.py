@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from turngate.agent import Agent as Agent
     from turngate.agent_options import ToolOptions as ToolOptions
     from turngate.client import TurngateClient as TurngateClient
+    from turngate.codec import EncryptionCodec as EncryptionCodec
     from turngate.contracts import (
         Approval as Approval,
         ApprovalContext as ApprovalContext,
@@ -61,8 +62,15 @@ if TYPE_CHECKING:
         TurngateError as TurngateError,
         UnknownApprovalError as UnknownApprovalError,
     )
+    from turngate.events import Event as Event
     from turngate.handles import Paused as Paused, TurnHandle as TurnHandle
     from turngate.interrupts import InterruptOnConfig as InterruptOnConfig
+    from turngate.notifiers import (
+        AppriseNotifier as AppriseNotifier,
+        Notification as Notification,
+        Notifier as Notifier,
+        WebhookNotifier as WebhookNotifier,
+    )
     from turngate.plugin import TurngatePlugin as TurngatePlugin
     from turngate.policy import (
         Allowlist as Allowlist,
@@ -71,8 +79,10 @@ if TYPE_CHECKING:
         PolicyContext as PolicyContext,
         Predicate as Predicate,
     )
+    from turngate.storage import folder_storage as folder_storage
     from turngate.threads import ThreadHandle as ThreadHandle
     from turngate.tools import current_call as current_call, human_tool as human_tool, interrupt as interrupt
+    from turngate.verifier import DecisionVerifier as DecisionVerifier, sign_decision as sign_decision
     from turngate.worker import build_worker as build_worker, run_worker as run_worker
 
 # A checkout without symbolic links has a small text file in place of each of these folders.
@@ -87,6 +97,7 @@ _MODULES = {
     "agent": ("Agent",),
     "agent_options": ("ToolOptions",),
     "client": ("TurngateClient",),
+    "codec": ("EncryptionCodec",),
     "contracts": (
         "Approval",
         "ApprovalContext",
@@ -129,12 +140,16 @@ _MODULES = {
         "TurngateError",
         "UnknownApprovalError",
     ),
+    "events": ("Event",),
     "handles": ("Paused", "TurnHandle"),
     "interrupts": ("InterruptOnConfig",),
+    "notifiers": ("AppriseNotifier", "Notification", "Notifier", "WebhookNotifier"),
     "plugin": ("TurngatePlugin",),
     "policy": ("Allowlist", "Deny", "Denylist", "PolicyContext", "Predicate"),
+    "storage": ("folder_storage",),
     "threads": ("ThreadHandle",),
     "tools": ("current_call", "human_tool", "interrupt"),
+    "verifier": ("DecisionVerifier", "sign_decision"),
     "worker": ("build_worker", "run_worker"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -14,8 +14,9 @@ NAMES = """
     Agent InterruptOnConfig ToolOptions
     Allowlist Denylist Predicate PolicyContext Deny
     human_tool interrupt current_call
-    TurngateClient TurnHandle ThreadHandle Paused
+    TurngateClient TurnHandle ThreadHandle Paused Event
     TurngatePlugin build_worker run_worker DevServer
+    Notifier Notification WebhookNotifier AppriseNotifier DecisionVerifier sign_decision EncryptionCodec folder_storage
     Approval ApprovalContext ApprovalStatus ApprovalType Executed Outcome Proposal Quorum Receipt Refused Resolution
     Rule TurnRequest TurnResult TurnStatus Vote
     TurngateError ConfigError ServerError NoWorkerError TurnAlreadyStartedError TurnFailedError RefusedError Refusal
