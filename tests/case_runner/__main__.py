@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("wanted", nargs="*", help="case ids (DEC-001), areas (DEC) or files (decisions); all without")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"cases at the same time (default {JOBS})")
     options = parser.parse_args(arguments)
+    # The sandbox loads workflow modules anew for each run: without bytecode it would compile them each time.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = sys.pycache_prefix or str(Path(tempfile.gettempdir(), "turngate-bytecode"))
     # What the SDK logs about the failures that cases provoke is not news here.
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     logging.getLogger("turngate").setLevel(logging.CRITICAL)

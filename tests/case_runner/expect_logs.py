@@ -98,9 +98,6 @@ async def events(facts: Facts, expected: Json) -> Problems:
 
 
 def _names(event: Any) -> set[str]:
-    """Return the words by which cases speak of an event: its kind, and its kind with the call."""
-    data = event if isinstance(event, dict) else event.to_json() if hasattr(event, "to_json") else vars(event)
-    kind = str(data.get("kind") or data.get("type"))
-    approval = data.get("approval") or {}
-    call = data.get("tool_call_id") or data.get("call_id") or (approval.get("tool_call_id") if approval else None)
-    return {kind, f"{kind}:{call}"} if call else {kind}
+    """Return the words by which cases speak of an event: its type, and its type with the call."""
+    call = event.data.get("tool_call_id")
+    return {event.type, f"{event.type}:{call}"} if call else {event.type}

@@ -33,7 +33,7 @@ async def settle(world: World) -> None:
     while world.worker is not None:
         look = await look_at(world)
         if look.events != last.events:
-            moved_at, pause, quiet = loop.time(), 0.02, 0
+            moved_at, quiet = loop.time(), 0
         quiet = quiet + 1 if not look.busy else 0
         if quiet >= _LOOKS:
             return

@@ -51,8 +51,10 @@ class Resolver:
         return None
 
     async def approvals(self, run: Run) -> list[Approval]:
-        """Return everything that was raised in a run."""
+        """Return everything that was raised in a run; without a worker, what was seen of it last."""
         if run.name not in self._approvals:
-            self._approvals[run.name] = await approvals_of(self._world, run)
-            self._turns[run.name] = await turn_ids(self._world, run)
+            seen = self._world.last_seen
+            if self._world.worker is not None or run.name not in seen:
+                seen[run.name] = await turn_ids(self._world, run), await approvals_of(self._world, run)
+            self._turns[run.name], self._approvals[run.name] = seen[run.name]
         return self._approvals[run.name]

@@ -21,6 +21,8 @@ from turngate.testing import ScriptedReviewer
 
 Json = dict[str, Any]
 MAIN = "main"
+# What the installed script `turngate` does; tests need not have it on their path.
+_TURNGATE = "import sys; from turngate.cli import main; sys.argv[0] = 'turngate'; sys.exit(main())"
 _LONG = 60.0
 
 
@@ -170,7 +172,7 @@ async def _cli(world: World, do: Json, named: str | None) -> Outcome:
     run = world.runs.get(named or MAIN) or Run(MAIN, world.prefix + MAIN)
     arguments = await Resolver(world, run).fill(do["cli"])
     env = {**os.environ, "TEMPORAL_ADDRESS": world.server.address, "TURNGATE_TASK_QUEUE": world.task_queue}
-    code, output = await run_program(sys.executable, "-m", "turngate.cli", *arguments, env=env)
+    code, output = await run_program(sys.executable, "-c", _TURNGATE, *arguments, env=env)
     return Outcome(exit_code=code, output=output)
 
 

@@ -18,6 +18,7 @@ from tests.case_runner.agents import Builder
 from tests.case_runner.loading import Case, Json
 from tests.case_runner.workers import CaseWorker, LocalWorker, Plan, RemoteWorker
 from turngate.client import TurngateClient
+from turngate.contracts import Approval
 from turngate.devserver import DevServer
 from turngate.handles import TurnHandle
 from turngate.threads import ThreadHandle
@@ -64,6 +65,7 @@ class World:
         self.client = TurngateClient(temporal, self.task_queue)
         self.runs: dict[str, Run] = {}
         self.noted: dict[str, Any] = {}
+        self.last_seen: dict[str, tuple[list[str], list[Approval]]] = {}
         self.worker: CaseWorker | None = None
         self.builder = self.new_builder()
         self.journal = self.builder.journal
