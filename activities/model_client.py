@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -60,19 +61,23 @@ class ModelClient:
 
 def chat_model(agent: Agent) -> Any:
     """Return the agent's chat model, with the retries of its client off."""
-    model = agent.model
-    if isinstance(model, str):
-        try:
-            from langchain.chat_models import init_chat_model
-
-            model = init_chat_model(model)
-        except Exception as error:  # an unknown provider, a missing package, a missing key
-            raise ApplicationError(
-                f"the model {agent.model!r} of agent {agent.key!r} can't be built: {usercode.words_of(error)}",
-                type="ModelFailed",
-                non_retryable=True,
-            ) from None
+    try:
+        model = _named(agent.model) if isinstance(agent.model, str) else agent.model
+    except Exception as error:  # an unknown provider, a missing package, a missing key
+        raise ApplicationError(
+            f"the model {agent.model!r} of agent {agent.key!r} can't be built: {usercode.words_of(error)}",
+            type="ModelFailed",
+            non_retryable=True,
+        ) from None
     return without_retries(model)
+
+
+@cache
+def _named(model: str) -> Any:
+    """Build a model from a text once a worker: it keeps its connections open."""
+    from langchain.chat_models import init_chat_model
+
+    return init_chat_model(model)
 
 
 def without_retries(model: Any) -> Any:

@@ -74,6 +74,14 @@ class Agent:
     Raises ConfigError for everything that makes no sense.
     """
 
+    key: str
+    """The name, behind those of the agents above: "main", "main/worker"."""
+    default: str
+    roles: dict[str, tuple[str, ...]]
+    rules: Rules
+    policy_layers: tuple[tuple[Policy, ...], ...]
+    """The policies of this agent, then those of its parents: the strictest answer counts."""
+    tool_options: dict[str, ToolOptions]
     _given: dict[str, Any]
 
     def __new__(cls, *args: Any, **given: Any) -> Agent:
@@ -142,7 +150,7 @@ class Agent:
         self.inline_limit = options.whole(at("inline_limit"), inline_limit, at_least=0)
         self.timeline_timer = options.flag(at("timeline_timer"), timeline_timer)
         self.max_depth = options.whole(at("max_depth"), max_depth)
-        self.verifier = verifier
+        self.verifier = read.read_verifier(at("verifier"), verifier)
         self.admins = options.names(at("admins"), admins)
         self.notifiers = options.names(at("notifiers"), notifiers)
         self.roles = {**(_parent.roles if _parent else {}), **read.read_roles(at("roles"), roles)}
@@ -188,7 +196,7 @@ class Agent:
         if self.key.count("/") + 1 > self.max_depth:
             raise ConfigError(f"{place}: subagents are nested deeper than max_depth={self.max_depth}")
         if isinstance(given, Agent):
-            own = {**given._given, "name": given.name}
+            own = {key: value for key, value in given._given.items() if key != "_parent"} | {"name": given.name}
         elif isinstance(given, Mapping):
             own = dict(given)
             if "name" not in own:

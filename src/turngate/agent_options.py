@@ -67,6 +67,13 @@ def _need_langchain(place: str, model: str) -> None:
         ) from None
 
 
+def read_verifier(place: str, given: Any) -> Any:
+    """Return what verifies signed decisions, or None."""
+    if given is not None and not callable(getattr(given, "verify", None)):
+        raise ConfigError(f"{place}: {given!r} has no method `verify`; give a DecisionVerifier")
+    return given
+
+
 def read_system_prompt(place: str, given: Any) -> SystemMessage | None:
     if given is None or isinstance(given, SystemMessage):
         return given
