@@ -29,8 +29,9 @@ _LOG = "demo.log"
 async def run(*, yes: bool = False, model: str | None = None, folder: Path | None = None) -> int:
     """Run the demo and return its exit code: 0 if the file and the rows are exactly as decided.
 
-    `yes` decides by itself, otherwise the person at the terminal is asked. `model` is a text for `init_chat_model`, by default there is a scripted stand-in.
-    `folder` gets the database, the archive and a log; by default a new temporary folder, which stays.
+    `yes` decides by itself, otherwise the person at the terminal is asked. `model` is a text for `init_chat_model`;
+    by default a script plays the model. `folder` gets the database, the archive and a log; by default a new temporary
+    folder, which stays.
     Raises TurnFailedError where the turn fails.
     """
     screen = Screen()
