@@ -2,17 +2,19 @@
 
 The SDK decodes payloads before any workflow code runs. Whatever raises there fails the workflow task for ever, so one
 bad signal would stall a paused turn. Here an unreadable payload reaches the workflow as a raw value with the encoding
-`binary/undecodable`, and is refused there like any other nonsense. Both wrappers compose: the user's codec and
-converter do their work, and only their failures are caught.
+`binary/undecodable`, and is refused there like any other nonsense. The wrappers compose: the user's codec, converter
+and external storage do their work, and only their failures are caught.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Self
 
+from google.protobuf.json_format import ParseError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
@@ -26,6 +28,8 @@ from temporalio.converter import (
     SerializationContext,
     WithSerializationContext,
 )
+
+from turngate.storage import MissingPayloadError
 
 UNDECODABLE = b"binary/undecodable"
 
@@ -68,7 +72,7 @@ class TolerantCodec(PayloadCodec, WithSerializationContext):
         except Exception as error:
             if _is_outage(error):
                 raise
-            return [Payload(metadata={"encoding": UNDECODABLE}, data=type(error).__name__.encode())]
+            return [_undecodable(error)]
 
 
 def composed(converter: DataConverter | None) -> DataConverter:
@@ -88,7 +92,9 @@ def tolerant(converter: DataConverter) -> DataConverter:
     codec = converter.payload_codec
     if codec is not None and not isinstance(codec, TolerantCodec):
         codec = TolerantCodec(codec)
-    return replace(converter, payload_codec=codec, payload_converter_class=_lenient(converter.payload_converter_class))
+    given = {field.name: getattr(converter, field.name) for field in fields(converter) if field.init}
+    given |= {"payload_codec": codec, "payload_converter_class": _lenient(converter.payload_converter_class)}
+    return _forgiving(type(converter))(**given)
 
 
 def tolerant_client(client: Client) -> Client:
@@ -98,6 +104,64 @@ def tolerant_client(client: Client) -> Client:
     # They have done their work on this configuration already.
     config["plugins"] = []
     return Client(**config)
+
+
+class _Forgiving:
+    """Marks the data converters that `_forgiving` made."""
+
+
+@cache
+def _forgiving(base: type[DataConverter]) -> type[DataConverter]:
+    """Derive a data converter that bears forged references to external storage.
+
+    Anybody can send a payload that says it lies in external storage: where none is configured, under the name of a
+    driver that nobody knows, or where nothing lies. The SDK raises for these itself, before any codec or converter is
+    asked, so only its own steps can be wrapped; their names are internal, and a test notices when they change.
+    """
+    if issubclass(base, _Forgiving):
+        return base
+
+    @dataclass(frozen=True)
+    class Forgiving(_Forgiving, base):  # type: ignore[misc, valid-type]
+        strict: bool = False
+
+        def with_context(self, context: SerializationContext) -> Self:
+            bound: Self = copy(super().with_context(context))
+            object.__setattr__(bound, "strict", isinstance(context, ActivitySerializationContext))
+            return bound
+
+        async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+            return await self._forgive(super()._decode_reference_payload_sequence, payloads)
+
+        async def _external_retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+            return await self._forgive(super()._external_retrieve_payload_sequence, payloads)
+
+        async def _forgive(
+            self, step: Callable[[Sequence[Payload]], Awaitable[list[Payload]]], payloads: Sequence[Payload]
+        ) -> list[Payload]:
+            try:
+                return await step(payloads)
+            except Exception as error:
+                if self.strict or not _is_forged(error):
+                    raise
+                if len(payloads) == 1:
+                    return [_undecodable(error)]
+            return [kept for payload in payloads for kept in await self._forgive(step, [payload])]
+
+    Forgiving.__name__ = Forgiving.__qualname__ = f"Forgiving{base.__name__}"
+    return Forgiving
+
+
+def _is_forged(error: Exception) -> bool:
+    """Tell a reference that can never be followed from a storage that does not answer just now."""
+    if isinstance(error, RuntimeError):
+        by_the_sdk = isinstance(error, RecursionError) or str(error).startswith("[TMPRL110")
+        return by_the_sdk or isinstance(error.__cause__, (ParseError, ValueError))
+    return isinstance(error, (MissingPayloadError, ValueError, LookupError, TypeError))
+
+
+def _undecodable(error: Exception) -> Payload:
+    return Payload(metadata={"encoding": UNDECODABLE}, data=type(error).__name__.encode())
 
 
 class _Lenient:

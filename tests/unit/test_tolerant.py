@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -18,8 +19,10 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
+from turngate.storage import folder_storage
 from turngate.tolerant import UNDECODABLE, TolerantCodec, composed, tolerant
 
+MARK = "__temporal_external_storage_reference"
 GOOD = Payload(metadata={"encoding": b"json/plain"}, data=b'{"b": 1, "a": 2}')
 BAD = Payload(metadata={"encoding": b"binary/encrypted"}, data=b"forged")
 WORKFLOW = WorkflowSerializationContext(namespace="default", workflow_id="turn-1")
@@ -123,3 +126,64 @@ def test_wrapping_twice_changes_nothing() -> None:
     twice = tolerant(once)
     assert twice.payload_codec is once.payload_codec
     assert twice.payload_converter_class is once.payload_converter_class
+
+
+def reference(**changes: bytes) -> Payload:
+    """Return what says it lies in external storage; `changes` are metadata, and `data`."""
+    data = changes.pop("data", b'{"driverName": "nobody", "claimData": {"sha256": "00"}}')
+    metadata = {"encoding": b"json/protobuf", "messageType": b"temporal.api.sdk.v1.ExternalStorageReference"}
+    return Payload(metadata={**metadata, **changes}, data=data)
+
+
+FORGED = {
+    "an unknown driver": reference(),
+    "no JSON": reference(data=b"{"),
+    "nested too deep": reference(data=b'{"claimData":' * 2000),
+    "another type": reference(data=b"[1]"),
+    "our driver, no such file": reference(data=b'{"driverName": "turngate-folder", "claimData": {"sha256": "00"}}'),
+    "our driver, no claim": reference(data=b'{"driverName": "turngate-folder"}'),
+    "the older form": reference(encoding=b"json/external-storage-reference"),
+    "the older form, no JSON": reference(encoding=b"json/external-storage-reference", data=b"\xff"),
+    "the mark alone": Payload(metadata={"encoding": b"json/plain", MARK: b"true"}, data=b"1"),
+    "the mark on a reference": reference(**{MARK: b"true"}),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("storage", [False, True], ids=["without storage", "with storage"])
+async def test_forged_reference_is_marked_and_its_neighbours_survive(
+    forged: Payload, storage: bool, tmp_path: Path
+) -> None:
+    """No reference from outside can stall a run, whether external storage is configured or not."""
+    external = folder_storage(tmp_path) if storage else None
+    converter = tolerant(DataConverter(external_storage=external)).with_context(WORKFLOW)
+    values = await converter.decode([forged, GOOD], [RawValue, RawValue])
+    assert [value.payload.metadata["encoding"] for value in values] == [UNDECODABLE, b"json/plain"]
+
+
+async def test_a_lost_result_of_an_activity_still_raises() -> None:
+    """A worker without the driver must not take what our activities stored for nonsense."""
+    with pytest.raises(RuntimeError, match="TMPRL1105"):
+        await tolerant(DataConverter.default).with_context(ACTIVITY).decode([reference()])
+
+
+async def test_storage_that_does_not_answer_still_raises(tmp_path: Path) -> None:
+    """While the storage is down the task is tried again: what lies there is not lost."""
+    converter = tolerant(DataConverter(external_storage=folder_storage(tmp_path / "store", threshold=10)))
+    [stored] = await converter.encode(["long enough to be stored"])
+    (tmp_path / "store").rename(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        await converter.with_context(WORKFLOW).decode([stored])
+    (tmp_path / "gone").rename(tmp_path / "store")
+    assert await converter.with_context(WORKFLOW).decode([stored]) == ["long enough to be stored"]
+
+
+def test_a_converter_of_the_users_own_class_keeps_it() -> None:
+    """Nothing that it overrides is lost, and wrapping twice changes nothing."""
+
+    class Own(DataConverter):
+        pass
+
+    wrapped = tolerant(Own())
+    assert isinstance(wrapped, Own)
+    assert type(tolerant(wrapped)) is type(wrapped)
