@@ -36,9 +36,12 @@ with workflow.unsafe.imports_passed_through():
     from turngate.ledger import Ledger
     from turngate.workflows import announcing, conversation, details, payloads, surface
     from turngate.workflows.calls import Calls
+    from turngate.workflows.signing import Signing
     from turngate.workflows.state import TurnState, add_usage, pack, unpack
 
 INPUT_LIMIT = 2 * 1024 * 1024
+ID_LIMIT = 800
+"""Bytes of a turn's id. The server takes 1,000, and a child's id is its parent's with something behind it."""
 FOREVER = timedelta(days=3650)
 """The timer of a pause without a deadline: its summary is what the UI's first page shows of the pause."""
 
@@ -59,8 +62,10 @@ class AgentTurn:
         self.calls = Calls(self)
         self.children: dict[int, str] = {}
         self._announcer = announcing.Announcer(self)
+        self._signing = Signing(self)
         self._stopping = False
         self._start = TurnStart()
+        self.begun = False
 
     # --- The story of a turn -------------------------------------------------------------------------------------
 
@@ -77,6 +82,7 @@ class AgentTurn:
             raise
         finally:
             attending.cancel()
+        await self._signing.close()
         await self._announcer.finish()
         return self._result(TurnStatus(self.state.ending)).to_json()
 
@@ -94,7 +100,8 @@ class AgentTurn:
             if ending := self._close_step():
                 return ending
             if workflow.info().is_continue_as_new_suggested():
-                await self._announcer.settled()
+                await self._announcer.finish()
+                await workflow.wait_condition(workflow.all_handlers_finished)
                 self._continue_as_new()
 
     async def _ask_model(self) -> None:
@@ -118,11 +125,12 @@ class AgentTurn:
             _fail(error)
         step = ModelStep.model_validate(answer)
         state.settings = step.settings
+        self.ledger.state.admins, self.ledger.state.signed = step.settings.admins, step.settings.signed
+        await self._signing.admit_held()
         state.say(step.message)
         add_usage(state.usage, step.message.get("usage_metadata"))
         if step.settings.allow_tool_change:
             state.schemas.update(step.schemas)
-        self.ledger.state.admins = step.settings.admins
         self.calls.begin(step)
         self.calls.start()
 
@@ -234,18 +242,20 @@ class AgentTurn:
 
     def _should_move(self) -> bool:
         """Whether history is long and nothing but people is waited for."""
-        return workflow.info().is_continue_as_new_suggested() and self.calls.quiet and self._announcer.quiet
+        quiet = self.calls.quiet and self._signing.quiet and self._announcer.quiet
+        return quiet and workflow.info().is_continue_as_new_suggested()
 
     def _continue_as_new(self) -> NoReturn:
-        self.state.ledger = self.ledger.state
+        self.state.ledger, self.state.unsent = self.ledger.state, self._announcer.unsent
         workflow.continue_as_new(pack(self.state, self._start))
 
     # --- Beginning and end -----------------------------------------------------------------------------------------
 
     def _begin(self, raw: Any) -> None:
+        info = workflow.info()
         try:
+            _fit_to_start(info)
             data = payloads.read(raw, INPUT_LIMIT)
-            info = workflow.info()
             if isinstance(data, dict) and "turngate" in data and (info.parent or info.continued_run_id):
                 self._start = TurnStart.model_validate(data)
             else:
@@ -257,6 +267,9 @@ class AgentTurn:
             else:
                 self._set_out(TurnRequest.model_validate(self._start.request))
         except RefusedError as error:
+            if info.continued_run_id:
+                # Our own state can't be read: this worker lacks a key or a storage driver. Another one may have it.
+                raise RuntimeError(f"the state of the run before can't be read: {error}") from None
             raise ApplicationError(
                 f"this is no request for a turn: {error}", type="BadRequest", non_retryable=True
             ) from None
@@ -264,6 +277,7 @@ class AgentTurn:
             raise ApplicationError(
                 f"this is no request for a turn: {_problems(error)}", type="BadRequest", non_retryable=True
             ) from None
+        self.begun = True
 
     def _set_out(self, request: TurnRequest) -> None:
         state, start = self.state, self._start
@@ -280,6 +294,7 @@ class AgentTurn:
         early = self.ledger.state
         self.state = state
         self.ledger = Ledger(early.prefix, state.ledger)
+        self._announcer.resume(state.unsent)
         self._start = self._start.model_copy(update={"carried": None})
 
     def _model_input(self) -> ModelInput:
@@ -343,9 +358,9 @@ class AgentTurn:
     # --- What clients may do -----------------------------------------------------------------------------------------
 
     @workflow.update(name="decide", description=DECIDE)
-    def decide(self, raw: RawValue) -> Json:
+    async def decide(self, raw: RawValue) -> Json:
         """Apply decisions and answer with a receipt each."""
-        receipts = self.ledger.submit(payloads.read(raw), workflow.now())
+        receipts = await self._signing.submit(payloads.read(raw), verified=True)
         found = {"receipts": [receipt.to_json() for receipt in receipts]}
         if json_size(found) > 256 * 1024:
             short = ("approval_id", "outcome", "status")
@@ -354,15 +369,18 @@ class AgentTurn:
 
     @decide.validator
     def _may_decide(self, raw: RawValue) -> None:
-        self.ledger.examine(payloads.read(raw), workflow.now())
+        self._signing.check(self.ledger.examine(payloads.read(raw), workflow.now()))
 
-    @workflow.signal(name="decide", description=DECIDE)
-    def decide_by_signal(self, raw: RawValue) -> None:
+    # A turn that fails or is cancelled does not wait for signatures; otherwise `run` sees to it.
+    @workflow.signal(name="decide", description=DECIDE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def decide_by_signal(self, raw: RawValue) -> None:
         """Apply decisions; what is refused is kept for the query `refused`."""
         self._sender = None
         payload = payloads.read(raw)
-        self._sender = _sender_of(payload)
-        self.ledger.submit(payload, workflow.now())
+        try:
+            await self._signing.submit(payload)
+        finally:
+            self._sender = _sender_of(payload)
 
     @workflow.signal(name="stop", description="Stop the turn, as the update of this name does.")
     def stop_by_signal(self, raw: RawValue) -> None:
@@ -406,7 +424,9 @@ class AgentTurn:
 
     @reassign.validator
     def _may_reassign(self, raw: RawValue) -> None:
-        self.ledger.examine_reassign(payloads.read(raw), workflow.now())
+        payload = payloads.read(raw)
+        self.ledger.examine_reassign(payload, workflow.now())
+        self._signing.check_reassign(payload)
 
     @workflow.update(
         name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.'
@@ -488,6 +508,14 @@ class AgentTurn:
             if call.number == number:
                 return {"name": call.name, "args": call.args}
         raise ApplicationError(f"no open call has the number {number!r}")
+
+
+def _fit_to_start(info: workflow.Info) -> None:
+    """Raise RefusedError for a start that no later step could repair."""
+    if info.cron_schedule:
+        raise refuse("malformed", "a turn runs once: start it from a schedule, without cron")
+    if len(info.workflow_id.encode()) > ID_LIMIT:
+        raise refuse("too_large", f"its id has more than {ID_LIMIT} bytes, which leaves no room for those of subagents")
 
 
 def _fail(error: ActivityError) -> NoReturn:

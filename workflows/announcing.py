@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from turngate.contracts import ApprovalStatus
-    from turngate.ledger import Ledger, Notice
-    from turngate.workflows.state import TurnState
+    from turngate.contracts import KIB, Json, json_size
+    from turngate.ledger import Item, Ledger, Notice
+    from turngate.workflows.state import TurnState, Unsent
 
 LAST_WAIT = timedelta(seconds=5)
-"""How long the end of a turn waits for its last notifications."""
+"""How long the end of a run waits for its last notifications."""
+FRESH = timedelta(seconds=30)
+"""A notification that is under way for longer is being retried, and holds up nothing any more."""
+PATIENCE = timedelta(minutes=15)
+"""How long one notification is tried again; after that it comes too late to be of use."""
+INLINE = 16 * KIB
+INLINE_BUDGET = 256 * KIB
+"""Bytes of approvals that one server task carries to notifiers; what is over goes by reference."""
+_ASKING = ("requested", "reminder", "escalated")
 
 
 class Turn(Protocol):
@@ -28,17 +37,21 @@ class Turn(Protocol):
 
 
 class Announcer:
-    """Starts one `notify` activity a notice; a failing notifier is counted, nothing else."""
+    """Starts one `notify` activity for each notice and notifier; what fails for good is counted, nothing else.
+
+    One each, and not one for all: when one notifier fails, the others must not announce the same again.
+    """
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], tuple[Unsent, datetime]] = {}
+        self._room = 0
         self.failed = 0
 
     @property
     def quiet(self) -> bool:
-        """Whether no notification is under way."""
-        return not self._open and not self.has_news
+        """Whether nothing is under way but notifications that are being retried."""
+        return not self.has_news and all(workflow.now() - since > FRESH for _, since in self._open.values())
 
     @property
     def has_news(self) -> bool:
@@ -48,40 +61,68 @@ class Announcer:
     def announce(self) -> None:
         """Take the ledger's notices and send them on their way."""
         notices, self._turn.ledger.notices = self._turn.ledger.notices, []
-        if not self._turn.state.settings.notifiers:
-            return
+        self._room = INLINE_BUDGET
         for notice in notices:
-            stale = notice.kind == "requested" and notice.item.approval.status is not ApprovalStatus.PENDING
-            if not stale:
-                task = asyncio.create_task(self._send(notice))
-                self._open.add(task)
-                task.add_done_callback(self._open.discard)
+            if notice.kind not in _ASKING:
+                self._stop_asking(notice.item)
+            elif not notice.item.open:
+                continue
+            for notifier in self._turn.state.settings.notifiers:
+                self._start(notice, notifier)
 
-    async def _send(self, notice: Notice) -> None:
-        message: dict[str, Any] = {
-            "key": notice.key,
-            "kind": notice.kind,
-            "notifiers": self._turn.state.settings.notifiers,
-            "approval": self._turn.ledger.view(notice.item).to_json(),
-        }
+    def resume(self, unsent: Sequence[Unsent]) -> None:
+        """Send what the run before could not."""
+        self._room = INLINE_BUDGET
+        for one in unsent:
+            item = self._turn.ledger[one.approval_id]
+            if item.open or one.kind not in _ASKING:
+                self._start(Notice(one.kind, item, one.ordinal), one.notifier)
+
+    @property
+    def unsent(self) -> list[Unsent]:
+        """What the next run has to send."""
+        return [one for one, _ in self._open.values()]
+
+    async def finish(self) -> None:
+        """Give the last notifications of a run a moment."""
+        self.announce()
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(lambda: not self._open, timeout=LAST_WAIT)
+
+    def _start(self, notice: Notice, notifier: str) -> None:
+        unsent = Unsent(
+            kind=notice.kind, approval_id=notice.item.approval.id, ordinal=notice.ordinal, notifier=notifier
+        )
+        task = asyncio.create_task(self._send(notice, notifier, self._shown(notice.item)))
+        self._open[task] = (unsent, workflow.now())
+        task.add_done_callback(lambda done: self._open.pop(done, None))
+
+    def _shown(self, item: Item) -> Json:
+        """The approval, or its place for a long one: many at once must stay under the limit of one server task."""
+        shown = self._turn.ledger.view(item).to_json()
+        size = json_size(shown)
+        if size > min(INLINE, self._room):
+            return {"index": self._turn.ledger.items.index(item)}
+        self._room -= size
+        return shown
+
+    def _stop_asking(self, item: Item) -> None:
+        """Nobody is asked for a decision any more that was taken while a notifier was down."""
+        for task, (unsent, _) in list(self._open.items()):
+            if unsent.approval_id == item.approval.id and unsent.kind in _ASKING:
+                task.cancel()
+
+    async def _send(self, notice: Notice, notifier: str, approval: Json) -> None:
+        message: dict[str, Any] = {"key": notice.key, "kind": notice.kind, "notifier": notifier, "approval": approval}
         try:
             await workflow.execute_activity(
                 "notify",
                 message,
                 start_to_close_timeout=timedelta(seconds=30),
-                retry_policy=RetryPolicy(maximum_attempts=5),
+                schedule_to_close_timeout=PATIENCE,
+                retry_policy=RetryPolicy(maximum_interval=timedelta(minutes=1)),
                 summary=f"{notice.kind}: {notice.item.approval.name}"[:200],
             )
-        except ActivityError:
-            self.failed += 1
-
-    async def settled(self) -> None:
-        """Wait for all notifications; each is bounded by its own retries."""
-        await workflow.wait_condition(lambda: self.quiet)
-
-    async def finish(self) -> None:
-        """Give the last notifications of a turn a moment."""
-        self.announce()
-        if self._open:
-            with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(lambda: not self._open, timeout=LAST_WAIT)
+        except ActivityError as error:
+            self.failed += not is_cancelled_exception(error)

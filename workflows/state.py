@@ -67,6 +67,15 @@ class Step(Recorded):
     batch: int = 0
 
 
+class Unsent(Recorded):
+    """A notification that a run hands to the next one."""
+
+    kind: str = ""
+    approval_id: str = ""
+    ordinal: int = 1
+    notifier: str = ""
+
+
 class TurnState(Recorded):
     """Everything a turn knows."""
 
@@ -91,6 +100,7 @@ class TurnState(Recorded):
     shown_status: str = "running"
     shown_waiting: list[str] = Field(default_factory=list)
     ending: str | None = None
+    unsent: list[Unsent] = Field(default_factory=list)
 
     def asked(self) -> TurnRequest:
         """Return the request that started the turn."""

@@ -43,7 +43,7 @@ from turngate.contracts import (
 from turngate.decisions import Answer, Approve, Decision, Edit, Entry, Reject, Respond
 from turngate.errors import Refusal, RefusedError, refuse
 from turngate.schemas import check, response_schema
-from turngate.verifier import roles_of
+from turngate.verifier import REASSIGN, roles_of
 
 # What is kept for the record goes over continue-as-new, so whoever may send must not be able to make it grow for ever.
 HELD_BYTES = 512 * KIB
@@ -610,6 +610,8 @@ class Ledger:
     def examine_reassign(self, payload: Any, now: datetime) -> tuple[Item, list[str], str | None]:
         """Check a request to hand an approval to other reviewers. Raises RefusedError."""
         data = _only(payload, "approval_id", "reviewers", "reviewer", "type", "digest", "token")
+        if data.get("type", REASSIGN) != REASSIGN:
+            raise refuse("malformed", f"'type' is {REASSIGN!r} here, or left out", "type")
         item = self._by_id.get(str(data.get("approval_id", "")))
         if item is None:
             raise refuse(

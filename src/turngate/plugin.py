@@ -12,7 +12,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from turngate import attributes
+from turngate import attributes, verifier
 from turngate.tolerant import composed, tolerant, tolerant_client
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ PASSTHROUGH = (
     "turngate.ledger",
     "turngate.schemas",
     "turngate.texts",
+    "turngate.verifier",
     # Rust and pydantic: too slow, or impossible, to load again for every run.
     "annotated_types",
     "jsonschema_rs",
@@ -100,8 +101,12 @@ def _activities(
     from turngate import activities
     from turngate.agent import Registry
 
-    more = {"notifiers": notifiers} if notifiers else {}
-    return activities.build(Registry(agents), search_attributes=present, **more)
+    registry = Registry(agents)
+    for agent in registry.agents:
+        if agent.verifier is not None:
+            # Update validators run in workflow code, which knows no agents.
+            verifier.register(agent.key, agent.verifier)
+    return activities.build(registry, search_attributes=present, notifiers=notifiers)
 
 
 def _signal_guard() -> Any:

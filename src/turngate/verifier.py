@@ -21,6 +21,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
 Algorithm = Literal["HS256", "EdDSA"]
 TOKEN_TYPE = "turngate-decision"
 """The header `typ`: a token that the same key signed for another purpose is no decision (RFC 8725, 3.11)."""
+REASSIGN = "reassign"
+"""The `type` under which a request to reassign is signed; otherwise it would let anybody in among the reviewers."""
 CLOCK_SKEW = 60.0
 """Seconds that the signer's clock may be ahead of the server's."""
 SHORTEST_SECRET = 32
 
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-_APART = {"approval_id", "digest", "reviewer", "token"}
+_APART = ("approval_id", "digest", "reviewer", "token")
 """Fields that are claims of their own, or the token itself: not part of the decision's hash."""
 
 
@@ -82,16 +85,16 @@ class DecisionVerifier:
 
         `decision` is one decision with its `approval_id`, in any of the accepted spellings. `now` decides about `exp`.
         """
-        parsed, approval_id = _parsed(decision)
+        asked = _read(decision)
         try:
-            if not parsed.token:
+            if not asked.token:
                 raise _Bad("decisions of this agent must be signed, and this one has no 'token'")
-            claims = self._claims(parsed.token)
+            claims = self._claims(asked.token)
             _check_times(claims, now.timestamp())
-            _check_subject(claims, parsed, approval_id)
+            _check_subject(claims, asked)
         except _Bad as bad:
-            about = f"approval {approval_id!r}: " if approval_id else ""
-            raise refuse("not_a_reviewer", f"{about}{bad}", "token", approval_id=approval_id) from None
+            about = f"approval {asked.approval_id!r}: " if asked.approval_id else ""
+            raise refuse("not_a_reviewer", f"{about}{bad}", "token", approval_id=asked.approval_id) from None
 
     def _claims(self, token: str) -> Json:
         """Return the claims of a token that one of the keys has signed."""
@@ -127,14 +130,15 @@ def sign_decision(
 
     `decision` needs `approval_id` and `digest`: who signs must know which call it is. `key` is the secret (HS256) or
     an Ed25519 private key (EdDSA) as PEM text or object; `kid` the name under which the verifier knows it. `expires_in`
-    has to cover the time until a worker sees the decision. Each decision of a list is signed on its own.
+    has to cover the time until a worker sees the decision. Each decision of a list is signed on its own. A request
+    for the update `reassign` is signed in the same way, with `"type": "reassign"` in it.
 
     Needs `pip install "turngate[crypto]"`. Raises MalformedError where the decision is none, ConfigError for the rest.
     """
     jwt = _pyjwt()
     signed = {**decision, "reviewer": reviewer}
-    parsed, approval_id = _parsed(signed)
-    if approval_id is None or not parsed.digest:
+    asked = _read(signed)
+    if asked.approval_id is None or not asked.digest:
         raise refuse("malformed", "a decision is signed with its 'approval_id' and 'digest': copy both", "digest")
     if algorithm not in ("HS256", "EdDSA"):
         raise ConfigError(f"algorithm {algorithm!r} is not one of HS256, EdDSA")
@@ -142,9 +146,9 @@ def sign_decision(
         key = _secret(kid, key)
     issued = time.time()
     claims = {
-        "approval_id": approval_id,
-        "digest": parsed.digest,
-        "decision": _hash(parsed),
+        "approval_id": asked.approval_id,
+        "digest": asked.digest,
+        "decision": _hash(asked.content),
         "reviewer": reviewer,
         **({"roles": list(roles)} if roles else {}),
         "iat": int(issued),
@@ -164,7 +168,7 @@ def decision_hash(decision: Json) -> str:
     That is the decision in our spelling without `approval_id`, `digest`, `reviewer` and `token` (claims of their own),
     without fields that hold their default, with `expires_in` in seconds; keys sorted, no spaces, UTF-8.
     """
-    return _hash(_parsed(decision)[0])
+    return _hash(_read(decision).content)
 
 
 def claims_of(token: str | None) -> Json:
@@ -225,20 +229,38 @@ class _Bad(Exception):
     """Why a token does not make the decision good."""
 
 
-def _parsed(decision: Json) -> tuple[Decision, str | None]:
-    """Read one decision. An id is put in where it has none: a list by position names its calls otherwise."""
-    approval_id = decision.get("approval_id")
-    entry = decisions.parse({**decision, "approval_id": approval_id or "?"}).entries[0]
+@dataclass(frozen=True)
+class _Asked:
+    """What is decided, apart from the fields that are claims of their own."""
+
+    content: Json
+    approval_id: str | None
+    digest: str | None
+    reviewer: str | None
+    token: str | None
+
+
+def _read(request: Json) -> _Asked:
+    """Read one decision, in any of its spellings, or a request to reassign. Raises MalformedError."""
+    claimed = {field: request.get(field) for field in _APART}
+    if request.get("type") == REASSIGN:
+        return _Asked({"type": REASSIGN, "reviewers": request.get("reviewers")}, **claimed)
+    # A list by position names its calls otherwise: an id is put in, for the form needs one.
+    entry = decisions.parse({**request, "approval_id": request.get("approval_id") or "?"}).entries[0]
     if entry.decision is None:
         raise RefusedError.of([entry.refusal or Refusal("malformed", "this is no decision")])
-    return entry.decision, approval_id if isinstance(approval_id, str) else None
+    return _Asked(_content(entry.decision), **claimed)
 
 
-def _hash(decision: Decision) -> str:
-    content = decision.model_dump(mode="json", exclude_defaults=True, exclude=_APART)
+def _content(decision: Decision) -> Json:
+    content = decision.model_dump(mode="json", exclude_defaults=True, exclude=set(_APART))
     remember = content.get("remember", {})
     if isinstance(remember.get("expires_in"), float) and remember["expires_in"].is_integer():
         remember["expires_in"] = int(remember["expires_in"])
+    return content
+
+
+def _hash(content: Json) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
@@ -253,14 +275,14 @@ def _check_times(claims: Json, now: float) -> None:
         raise _Bad("its token was signed in the future: compare the clocks")
 
 
-def _check_subject(claims: Json, decision: Decision, approval_id: str | None) -> None:
-    if claims.get("approval_id") != approval_id:
+def _check_subject(claims: Json, decision: _Asked) -> None:
+    if claims.get("approval_id") != decision.approval_id:
         raise _Bad("its token was signed for another approval")
     if not decision.digest or claims.get("digest") != decision.digest:
         raise _Bad("its token was signed for another call: the digests differ")
     if not decision.reviewer or claims.get("reviewer") != decision.reviewer:
         raise _Bad("its token names another reviewer than the decision does")
-    if claims.get("decision") != _hash(decision):
+    if claims.get("decision") != _hash(decision.content):
         raise _Bad("the decision is another one than was signed")
 
 
