@@ -174,7 +174,9 @@ def _chunks(message: AIMessage) -> Iterator[AIMessageChunk]:
     rest = {key: value for key, value in message.model_dump().items() if key in _WHOLE_FIELDS}
     if isinstance(message.content, str):
         words = message.content.split(" ")
-        yield from (AIMessageChunk(word if i == 0 else f" {word}", id=message.id) for i, word in enumerate(words))
+        yield from (
+            AIMessageChunk(content=word if i == 0 else f" {word}", id=message.id) for i, word in enumerate(words)
+        )
         rest["content"] = ""
     calls = [*message.tool_calls, *message.invalid_tool_calls]
     chunks = [
