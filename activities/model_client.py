@@ -5,13 +5,15 @@ Retries belong to Temporal: they survive the worker, back off, and can be seen.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, InvalidToolCall, ToolCall
+from langchain_core.messages.tool import invalid_tool_call, tool_call
 from langchain_core.messages.utils import message_chunk_to_message
 from langchain_core.tools import BaseTool
 from temporalio.exceptions import ApplicationError
@@ -31,10 +33,14 @@ class ModelClient:
     def __init__(self, agent: Agent, tools: Sequence[BaseTool]) -> None:
         model = chat_model(agent)
         self._agent = agent
+        self._streams_always = getattr(model, "streaming", False) is True
         self._model = model.bind_tools(list(tools)) if tools else model
 
     async def answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
         """Ask the model. Raises ApplicationError, retryable or not, with a readable reason."""
+        if self._streams_always:
+            # It would put its pieces together by itself, and complete broken arguments on the way.
+            return [piece async for piece in self.stream(messages)][-1]
         try:
             return self._checked(await self._model.ainvoke(list(messages)))
         except Exception as error:
@@ -53,10 +59,37 @@ class ModelClient:
 
     def _checked(self, answer: Any) -> AIMessage:
         if isinstance(answer, AIMessageChunk):
-            answer = message_chunk_to_message(answer)
+            answer = put_together(answer)
         if not isinstance(answer, AIMessage):
             raise TypeError(f"it returned {type(answer).__name__} in place of an AIMessage")
         return answer
+
+
+def put_together(chunk: AIMessageChunk) -> AIMessage:
+    """Return the message that was streamed, with its calls read strictly.
+
+    LangChain completes arguments that broke off in the middle, and so a DELETE may lose its WHERE. Here such a call is
+    unreadable, as it is when the answer comes in one piece.
+    """
+    readable: list[ToolCall] = []
+    unreadable: list[InvalidToolCall] = []
+    for call in chunk.tool_call_chunks:
+        args = _read(call["args"])
+        if args is None:
+            unreadable.append(invalid_tool_call(name=call["name"], args=call["args"], id=call["id"]))
+        else:
+            readable.append(tool_call(name=call["name"] or "", args=args, id=call["id"]))
+    message = message_chunk_to_message(chunk)
+    assert isinstance(message, AIMessage), "the class of an AI chunk is derived from that of AI messages"
+    return message.model_copy(update={"tool_calls": readable, "invalid_tool_calls": unreadable})
+
+
+def _read(args: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(args, strict=False) if args else {}
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def chat_model(agent: Agent) -> Any:
