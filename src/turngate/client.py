@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from temporalio.client import Client
 
 from turngate import inbox, sending, starting
-from turngate.contracts import Approval, Json, Receipt, TurnResult
+from turngate.contracts import Approval, Json, Outcome, Receipt, TurnResult
 from turngate.errors import (
     AlreadyDecidedError,
     CancelledApprovalError,
@@ -150,8 +150,9 @@ class TurngateClient:
                 new = [approval for approval in approvals if approval.id not in asked]
                 if on_approval is not None and new:
                     asked |= {approval.id for approval in new}
-                    await self._ask(on_approval, new)
-                elif approvals and watch.quiet:
+                    if await self._ask(on_approval, new):
+                        continue  # The turn goes on, and the watch will say when to look again.
+                if approvals and watch.quiet:
                     return Paused(turn, approvals)
         return await turn.result()
 
@@ -277,7 +278,9 @@ class TurngateClient:
             attach=attach,
         )
 
-    async def _ask(self, handler: Handler, approvals: list[Approval]) -> None:
+    async def _ask(self, handler: Handler, approvals: list[Approval]) -> bool:
+        """Put approvals to a handler and send its decisions. Returns whether any of them moves the turn."""
+        moved = False
         for approval in approvals:
             answer = handler(approval)
             decision = await answer if inspect.isawaitable(answer) else answer
@@ -285,9 +288,12 @@ class TurngateClient:
                 continue
             digest = approval.proposal.digest if approval.proposal else approval.digest
             try:
-                await self.decide({"approval_id": approval.id, "digest": digest, **decision})
+                receipts = await self.decide({"approval_id": approval.id, "digest": digest, **decision})
             except _OVERTAKEN:
-                continue
+                moved = True
+            else:
+                moved = moved or receipts[0].outcome in (Outcome.APPLIED, Outcome.QUEUED)
+        return moved
 
     async def _one(self, approval_id: str, decision: Json, more: Json) -> Receipt:
         given = {key: value for key, value in {**decision, **more}.items() if value is not None or key == "value"}

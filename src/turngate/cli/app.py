@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
+from turngate.cli.options import UsageError
 from turngate.errors import ClosedError, RefusedError, TurngateError, UnknownApprovalError
 from turngate.leaving import leave
 
@@ -66,7 +67,7 @@ COMMANDS = (
         _SETUP,
         "demo",
         "operate",
-        "See a dangerous call wait, decide it, and kill the worker meanwhile. Needs no API key.",
+        "See an agent's dangerous calls wait, and decide them. Needs no server and no API key.",
     ),
     (_SETUP, "dev", "operate", "Run a Temporal server for development, with its web UI, until Ctrl-C."),
     (_SETUP, "worker", "operate", "Run a worker for agents until Ctrl-C or SIGTERM."),
@@ -98,6 +99,8 @@ def run(argv: Sequence[str]) -> int:
         return _say(argv, USAGE, f"{error}\nSee: turngate {_command(argv)}--help")
     except (KeyboardInterrupt, asyncio.CancelledError):
         return FAILED
+    except UsageError as error:
+        return _say(argv, USAGE, f"{error}\nSee: turngate {_command(argv)}--help")
     except TurngateError as error:
         return _say(argv, code_of(error), str(error), error)
     return code if isinstance(code, int) else OK

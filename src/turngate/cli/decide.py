@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from turngate.cli.options import HERE, NOBODY, Json, Sender, Server, Yes
+from turngate.cli.options import HERE, NOBODY, Json, Sender, Server, UsageError, Yes
 
 if TYPE_CHECKING:
     from turngate.client import TurngateClient
@@ -196,10 +196,8 @@ async def reassign(
 async def _decide(
     ids: tuple[str, ...], decision: dict[str, Any], many: Many, sender: Sender, yes: bool, json: bool, server: Server
 ) -> int:
-    from turngate.errors import ConfigError
-
     if many.all == bool(ids):
-        raise ConfigError("name the approvals, or use --all with filters (`turngate inbox` lists what waits)")
+        raise UsageError("name the approvals, or use --all with filters (`turngate inbox` lists what waits)")
     client = await server.client()
     full = {**decision, **sender.fields()}
     if many.all:
@@ -222,14 +220,13 @@ async def _send(client: TurngateClient, ids: tuple[str, ...], decision: dict[str
 async def _decide_all(client: TurngateClient, decision: dict[str, Any], many: Many, yes: bool, json: bool) -> int:
     """Decide a filtered list, each on its own."""
     from turngate.cli import editing, output
-    from turngate.errors import ConfigError
 
     listing = [each for each in await client.pending(**many.filters()) if not each.id.endswith("/?")]
     if not json:
         output.console().print(output.inbox_table(listing))
     if listing and not yes:
         if not editing.interactive():
-            raise ConfigError(f"{len(listing)} approvals would be decided: say --yes to send without being asked")
+            raise UsageError(f"{len(listing)} approvals would be decided: say --yes to send without being asked")
         if not editing.confirmed(f"{decision['type']} these {len(listing)}?"):
             output.say("Nothing was sent.")
             return 0

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from turngate import schemas
+from turngate.cli.options import UsageError
 from turngate.cli.output import pretty, safe
-from turngate.errors import ConfigError, Refusal, RefusedError
+from turngate.errors import Refusal, RefusedError
 
 if TYPE_CHECKING:
     from turngate.contracts import Approval
@@ -25,28 +26,28 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read arguments. Raises ConfigError that says where the JSON breaks."""
+    """Read arguments. Raises UsageError that says where the JSON breaks."""
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"the arguments are not JSON: {error}") from None
+        raise UsageError(f"the arguments are not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"the arguments are a JSON object, not {type(value).__name__}")
+        raise UsageError(f"the arguments are a JSON object, not {type(value).__name__}")
     return value
 
 
 def in_editor(approval: Approval, name: str | None = None) -> dict[str, Any]:
-    """Open the person's editor on the arguments until what is saved is right. Raises ConfigError when they give up."""
+    """Open the person's editor on the arguments until what is saved is right. Raises UsageError when they give up."""
     program = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not program:
-        raise ConfigError("no editor is set: set $EDITOR, or give all arguments with --args '{...}'")
+        raise UsageError("no editor is set: set $EDITOR, or give all arguments with --args '{...}'")
     text = json.dumps(approval.args, ensure_ascii=False, indent=2) + "\n"
     while True:
         text = _edited(program, text)
         try:
             args = parse(text)
             check(approval, {"type": "edit", "edited_action": {"name": name or approval.name, "args": args}})
-        except (ConfigError, RefusedError) as problem:
+        except (UsageError, RefusedError) as problem:
             print(f"turngate: {safe(str(problem))}", file=sys.stderr)
             if not confirmed("Edit again?"):
                 raise
@@ -105,7 +106,7 @@ def _edited(program: str, text: str) -> str:
         path.write_text(text, encoding="utf-8")
         code = subprocess.call([*shlex.split(program), str(path)])
         if code != 0:
-            raise ConfigError(f"the editor {program!r} ended with code {code}: nothing was sent")
+            raise UsageError(f"the editor {program!r} ended with code {code}: nothing was sent")
         return path.read_text(encoding="utf-8")
 
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
+from turngate.errors import TurngateError
+
 if TYPE_CHECKING:
     from turngate.client import TurngateClient
+
+
+class UsageError(TurngateError):
+    """The command line makes no sense, in a way that only its command can tell."""
+
 
 _SERVER = Group("Server", sort_key=90)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from turngate.cli.options import HERE, Json, Server
+from turngate.cli.options import HERE, Json, Server, UsageError
 
 if TYPE_CHECKING:
     from turngate.handles import TurnHandle
@@ -126,10 +126,9 @@ async def stop(
         Your name for the record.
     """
     from turngate.cli import output
-    from turngate.errors import ConfigError
 
     if (turn is None) == (agent is None):
-        raise ConfigError("name a turn, or an agent with --agent")
+        raise UsageError("name a turn, or an agent with --agent")
     client = await server.client()
     if agent is not None:
         stopped = await client.stop_agent(agent, reason)
@@ -181,14 +180,12 @@ async def _report(server: Server, turn: TurnHandle, wait: bool, json: bool, fact
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
-    from turngate.errors import ConfigError
-
     if text is None:
         return None
     try:
         value = json_module.loads(text)
     except ValueError as error:
-        raise ConfigError(f"--context is not JSON: {error}") from None
+        raise UsageError(f"--context is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError("--context is a JSON object")
+        raise UsageError("--context is a JSON object")
     return value
