@@ -173,13 +173,15 @@ class Ledger:
         return self._by_id[approval_id]
 
     def next_moment(self) -> datetime | None:
-        """When the clock matters next: the nearest deadline, reminder or escalation of what waits."""
+        """When the clock matters next to a pause: the nearest deadline, reminder, escalation or end of a rule."""
         moments = [
             moment
-            for item in self.waiting()
+            for item in self._open.values()
             for moment in (item.approval.expires_at, item.remind_at, item.escalate_at)
             if moment is not None
         ]
+        if self._open:
+            moments += [rule.expires_at for rule in self.state.rules if rule.expires_at is not None]
         return min(moments, default=None)
 
     def rules(self, now: datetime) -> list[Rule]:
@@ -652,7 +654,9 @@ class Ledger:
         return item
 
     def tick(self, now: datetime) -> None:
-        """Do what the clock demands: expire, escalate, remind."""
+        """Do what the clock demands: expire, escalate, remind, and forget rules that ran out."""
+        if any(rule.expires_at is not None for rule in self.state.rules):
+            self.state.rules = self.rules(now)
         for item in self.waiting():
             if item.approval.expires_at and now >= item.approval.expires_at:
                 self._expire(item, now)

@@ -29,6 +29,9 @@ PASSTHROUGH = (
     "turngate.schemas",
     "turngate.texts",
     "turngate.verifier",
+    # Our own workflows keep nothing outside a run (the stored histories prove it), and loading them again for each run
+    # and each replay took a third of its time.
+    "turngate.workflows",
     # Rust and pydantic: too slow, or impossible, to load again for every run.
     "annotated_types",
     "jsonschema_rs",

@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from turngate.contracts import Json
 from turngate.errors import REFUSALS, NoWorkerError, Refusal, RefusedError, ServerError, TurngateError, refuse
 
-QUERY_LIMIT = 5.0
+QUERY_LIMIT = 15.0
 """Seconds to wait for the answer to a query: a worker that has to replay the run first needs under one."""
 RPC_LIMIT = timedelta(seconds=10)
 

@@ -7,8 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from turngate.contracts import ApprovalContext, ApprovalStatus, CallPlan, Json, digest_of
