@@ -45,10 +45,10 @@ class CallTool:
         return outcome.compact()
 
     async def _outcome(self, request: ToolInput) -> ToolOutcome:
-        args = request.args
-        if args is None:
-            args = (await conversation.ask_own_run("call_args", {"number": request.number}))["args"]
-        work = _Work(request, args)
+        if request.args is None:
+            rest = await conversation.ask_own_run("call_args", {"number": request.number})
+            request = ToolInput.model_validate({**request.compact(), **rest})
+        work = _Work(request, request.args or {})
         agent = self._registry.get(request.agent)
         if agent is None:
             return work.refused(texts.unknown_tool(request.name, []))

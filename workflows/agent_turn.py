@@ -40,6 +40,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.workflows.state import TurnState, add_usage, pack, unpack
 
 INPUT_LIMIT = 2 * 1024 * 1024
+ORIGINAL_LIMIT = 8 * 1024
 ID_LIMIT = 800
 """Bytes of a turn's id. The server takes 1,000, and a child's id is its parent's with something behind it."""
 FOREVER = timedelta(days=3650)
@@ -343,11 +344,18 @@ class AgentTurn:
             turn_id=info.workflow_id,
             run_id=info.run_id,
             step=state.steps,
-            original_input=request.input or conversation.last_human_text(state.messages[: state.first_new]),
+            original_input=self._original_input(),
             requested_by=request.requested_by,
             parent_call=state.parent.tool_call_id if state.parent else None,
             path=[*path, call_id or ""],
         )
+
+    def _original_input(self) -> str | None:
+        """What the turn was asked to do, cut: it stands in every approval, and an answer to a query has its limit."""
+        asked = self.state.request.get("input") or conversation.last_human_text(
+            self.state.messages[: self.state.first_new]
+        )
+        return surface.clip(asked, ORIGINAL_LIMIT) if asked else None
 
     def note_refusal(self, signal: str, error: RefusedError) -> None:
         """Keep a refused signal where people see it. Called by the guard."""
@@ -502,11 +510,18 @@ class AgentTurn:
 
     @workflow.query(name="call_args", description="The arguments of one open call, for the activity that runs it.")
     def call_args(self, request: Any = None) -> Json:
-        """Return name and arguments of the call with this number."""
+        """Return the call with this number, and what travels with it."""
         number = request.get("number") if isinstance(request, dict) else None
         for call in self.state.step.calls if self.state.step else []:
             if call.number == number:
-                return {"name": call.name, "args": call.args}
+                request = self.state.asked()
+                return {
+                    "name": call.name,
+                    "args": call.args,
+                    "answers": call.answers,
+                    "context": request.context,
+                    "metadata": request.metadata,
+                }
         raise ApplicationError(f"no open call has the number {number!r}")
 
 

@@ -272,6 +272,7 @@ class Calls:
     def _tool_input(self, call: Call) -> ToolInput:
         state, info = self._turn.state, workflow.info()
         request = state.asked()
+        inline = self._travels_inline(call)
         return ToolInput(
             agent=request.agent,
             turn_id=info.workflow_id,
@@ -281,24 +282,25 @@ class Calls:
             key=f"{info.namespace}/{self._turn.ledger.state.prefix}/call-{call.number}",
             tool_call_id=call.tool_call_id or "",
             name=call.name,
-            args=call.args if self._travels_inline(call) else None,
+            args=call.args if inline else None,
             edited=call.edited,
             original_name=call.original_name,
             reviewed=call.reviewed,
             decision=call.decision,
             reviewer=call.reviewer,
-            answers=call.answers,
+            answers=call.answers if inline else [],
             edit_notice=state.settings.edit_notice,
-            context=request.context,
+            context=request.context if inline else {},
             requested_by=request.requested_by,
-            metadata=request.metadata,
+            metadata=request.metadata if inline else {},
             depth=state.depth,
             options=call.plan.options,
         )
 
     def _travels_inline(self, call: Call) -> bool:
         # One server task takes 4 MB in all: a hundred calls decided at once must not add up to that.
-        size = json_size(call.args)
+        request = self._turn.state.asked()
+        size = json_size([call.args, call.answers, request.context, request.metadata])
         if size > ARGS_INLINE_LIMIT or self._inline + size > INLINE_BUDGET:
             return False
         self._inline += size

@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.contracts import PAGE_LIMIT, Json, Message, Segment, json_size, text_of
 
 _CALLS = ("tool_calls", "invalid_tool_calls")
+SAID_LIMIT = 20
 
 
 def tool_message(call_id: str | None, name: str, content: Any, *, ok: bool) -> Message:
@@ -28,13 +29,13 @@ def tool_message(call_id: str | None, name: str, content: Any, *, ok: bool) -> M
 def repair(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     """Give every call of a handed-in history its answer and drop answers to no call; say what was done."""
     fixed: list[Message] = []
-    said: list[str] = []
+    said = _Said()
     position = 0
     while position < len(messages):
         message = messages[position]
         position += 1
         if message.get("type") == "tool":
-            said.append(f"dropped a tool result that answers no call ({message.get('tool_call_id')!r})")
+            said.dropped(message)
             continue
         fixed.append(message)
         calls = [call for field in _CALLS for call in message.get(field) or []]
@@ -51,10 +52,34 @@ def repair(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
             else:
                 name = str(call.get("name") or "")
                 found = tool_message(call.get("id"), name, texts.unanswered(name), ok=False)
-                said.append(f"answered the open call {call.get('id')!r} of '{name}'")
+                said.add(f"answered the open call {_quoted(call.get('id'))} of {_quoted(name)}")
             fixed.append(found)
-        said += [f"dropped a tool result that answers no call ({one.get('tool_call_id')!r})" for one in answers]
-    return fixed, said
+        for one in answers:
+            said.dropped(one)
+    return fixed, said.lines
+
+
+class _Said:
+    """What was repaired, in at most 20 lines: a handed-in history of any length must not fill every status."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._more = 0
+
+    def add(self, line: str) -> None:
+        if len(self.lines) < SAID_LIMIT:
+            self.lines.append(line)
+            return
+        self._more += 1
+        self.lines[-1] = f"and {self._more + 1} more"
+
+    def dropped(self, message: Message) -> None:
+        self.add(f"dropped a tool result that answers no call ({_quoted(message.get('tool_call_id'))})")
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:100] + "…"
 
 
 def segments(messages: Sequence[Message], size: int, inline_limit: int, before: Segment | None) -> list[Segment]:

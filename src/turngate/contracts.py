@@ -34,6 +34,10 @@ HELD_LIMIT = 64
 REFUSED_KEPT = 20
 MAX_DEPTH = 100
 """Nested deeper than this, JSON from outside is refused."""
+MAX_VALUES = 100_000
+"""With more values than this, JSON from outside is refused."""
+CONTEXT_LIMIT = 64 * KIB
+"""Bytes of a request's context, metadata and `review_also` together: they travel with every call."""
 
 PROTOCOL = 1
 DECISIONS: tuple[str, ...] = ("approve", "edit", "reject", "respond")
@@ -104,7 +108,31 @@ class TurnRequest(Strict):
             raise ValueError("give exactly one of 'input' (a text) and 'messages' (a list)")
         if self.messages is not None and not self.messages:
             raise ValueError("'messages' is empty: give at least one message, or 'input'")
+        for number, message in enumerate(self.messages or ()):
+            _calls_are_lists(number, message)
         return self
+
+    @model_validator(mode="after")
+    def _travels_light(self) -> TurnRequest:
+        _light(self.context, self.metadata, self.review_also)
+        return self
+
+
+def _calls_are_lists(number: int, message: Message) -> None:
+    """The shape that answering open calls relies on; everything else of a message is the model step's to judge."""
+    for key in ("tool_calls", "invalid_tool_calls"):
+        calls = message.get(key)
+        if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
+            raise ValueError(f"message {number}: '{key}' is not a list of calls")
+
+
+def _light(*parts: Any) -> None:
+    size = sum(json_size(part) for part in parts)
+    if size > CONTEXT_LIMIT:
+        raise ValueError(
+            f"'context', 'metadata' and 'review_also' have {size} bytes, and {CONTEXT_LIMIT} are the limit:"
+            " they travel with every call, so put large things where tools can fetch them"
+        )
 
 
 class ThreadRequest(Strict):
@@ -117,6 +145,11 @@ class ThreadRequest(Strict):
     search_attributes: bool = False
     """The sender found the search attributes registered, so turns may be started with them."""
 
+    @model_validator(mode="after")
+    def _travels_light(self) -> ThreadRequest:
+        _light(self.context, self.metadata)
+        return self
+
 
 class ThreadMessage(Strict):
     """One message to a thread. `on_busy` overrides the thread's: queue, refuse, or stop the open turn."""
@@ -127,6 +160,11 @@ class ThreadMessage(Strict):
     requested_by: Annotated[str, StringConstraints(max_length=256)] | None = None
     review_also: list[str] = Field(default_factory=list)
     stream: bool = False
+
+    @model_validator(mode="after")
+    def _travels_light(self) -> ThreadMessage:
+        _light(self.context, self.review_also)
+        return self
 
 
 class ParentRef(Recorded):
@@ -256,9 +294,10 @@ class ModelInput(Recorded):
 
 
 class ToolInput(Recorded):
-    """The input of `call_tool`: one call, exactly as decided. `args` is None where they travel by reference.
+    """The input of `call_tool`: one call, exactly as decided.
 
-    By reference: query `call_args` of the activity's own run with `number`.
+    Where `args` is None, they, `answers`, `context` and `metadata` travel by reference: the query `call_args` of the
+    activity's own run with `number` has them.
     """
 
     agent: str = ""

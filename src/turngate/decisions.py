@@ -7,13 +7,14 @@ whether a decision fits its approval is the ledger's business.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
-from turngate.contracts import DECISION_LIMIT, MAX_DEPTH, Json, Strict
+from turngate.contracts import DECISION_LIMIT, MAX_DEPTH, MAX_VALUES, Json, Strict, json_size
 from turngate.durations import seconds
 from turngate.errors import MalformedError, Refusal, RefusedError, refuse
 
@@ -128,7 +129,10 @@ def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
         value_ok(value)
-    except MalformedError:
+        # `1e15` is four characters on the way in and eighteen on the way out.
+        if len(data) > limit // 5 and (size := json_size(value)) > limit:
+            raise too_large(size)
+    except RefusedError:
         raise
     except RecursionError:
         raise refuse("malformed", f"the JSON is nested deeper than {MAX_DEPTH}") from None
@@ -137,21 +141,38 @@ def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
     return value
 
 
-def value_ok(value: Any, depth: int = 0) -> None:
-    """Raise MalformedError for what JSON text can spell but UTF-8 or we can't hold."""
-    if depth > MAX_DEPTH:
-        raise refuse("malformed", f"the JSON is nested deeper than {MAX_DEPTH}")
+def value_ok(value: Any) -> None:
+    """Raise MalformedError for what JSON text can spell but UTF-8 or we can't hold; TooLargeError for too many values.
+
+    Not recursive, and bounded in number as well: half a million empty objects fit into 2 MB and hold the worker for
+    longer than the server's patience.
+    """
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    seen = 0
+    while waiting:
+        value, depth = waiting.pop()
+        seen += 1
+        if depth > MAX_DEPTH:
+            raise refuse("malformed", f"the JSON is nested deeper than {MAX_DEPTH}")
+        if seen + len(waiting) > MAX_VALUES:
+            raise refuse("too_large", f"the JSON holds more than {MAX_VALUES} values")
+        if isinstance(value, list):
+            waiting.extend((item, depth + 1) for item in value)
+        elif isinstance(value, dict):
+            for key in value:
+                _scalar_ok(key)
+            waiting.extend((item, depth + 1) for item in value.values())
+        else:
+            _scalar_ok(value)
+
+
+def _scalar_ok(value: Any) -> None:
     if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            raise refuse("malformed", "a text holds half a character (a lone surrogate)")
-    elif isinstance(value, list):
-        for item in value:
-            value_ok(item, depth + 1)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            value_ok(key, depth + 1)
-            value_ok(item, depth + 1)
-    elif isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise refuse("malformed", "a text holds half a character (a lone surrogate)") from None
+    elif isinstance(value, float) and not math.isfinite(value):
         raise refuse("malformed", "NaN and Infinity are not JSON")
 
 
