@@ -5,9 +5,11 @@ Needs no worker of its own, no agent and no LangChain: messages are taken and gi
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from temporalio.client import Client
@@ -19,6 +21,7 @@ from turngate.errors import (
     CancelledApprovalError,
     ClosedError,
     ExpiredError,
+    NoWorkerError,
     TurnAlreadyStartedError,
     refuse,
 )
@@ -146,7 +149,7 @@ class TurngateClient:
             async for _ in watch:
                 if on_approval is None and not watch.quiet:
                     continue
-                approvals = await turn.pending()
+                approvals = await _patiently(turn)
                 new = [approval for approval in approvals if approval.id not in asked]
                 if on_approval is not None and new:
                     asked |= {approval.id for approval in new}
@@ -241,6 +244,7 @@ class TurngateClient:
         tag: str | None = None,
         reviewer: str | None = None,
         thread: str | None = None,
+        expires_before: datetime | None = None,
     ) -> Inbox:
         """List what waits for people in all runs: `await` it, or iterate with `async for`.
 
@@ -248,7 +252,7 @@ class TurngateClient:
         namespace without the search attributes every running turn is asked, which is slow; where no worker answers,
         details are missing. `notes` of the awaited list says so.
         """
-        return Inbox(self.temporal, Filter(agent, tool, tag, reviewer, thread), self._has_attributes)
+        return Inbox(self.temporal, Filter(agent, tool, tag, reviewer, thread, expires_before), self._has_attributes)
 
     def watch_pending(self, *, interval: float = 5.0, **filters: Any) -> AsyncIterator[Approval]:
         """Yield each waiting approval once, as it shows up, for ever. `interval` is seconds between two looks."""
@@ -305,3 +309,12 @@ class TurngateClient:
         if not self._indexed:
             self._indexed = await starting.has_attributes(self.temporal)
         return self._indexed
+
+
+async def _patiently(turn: TurnHandle) -> list[Approval]:
+    """Ask for what waits until a worker is there to answer: whoever waits for a turn waits for that as well."""
+    while True:
+        try:
+            return await turn.pending()
+        except NoWorkerError:
+            await asyncio.sleep(1)

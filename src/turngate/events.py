@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from temporalio.api.common.v1 import Payloads
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
@@ -142,6 +142,8 @@ class _Reader:
         self._calls: dict[int, _Call] = {}
         self._tasks: list[tuple[datetime, int]] = []
         self._told: set[int] = set()
+        self._origins: set[str] = set()
+        self._copied = False
         self._base = 0
         self._last = 0
 
@@ -179,11 +181,13 @@ class _Reader:
     # --- One event of history ------------------------------------------------------------------------------------
 
     async def _events(self, event: HistoryEvent) -> list[Event]:
-        if event.event_id == 1:
-            self._base = self._last
-            self._calls.clear()
-        self._last = self._base + event.event_id
         kind = event.event_type
+        if kind == _E.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            self._begin(event)
+        self._last = self._base + event.event_id
+        if self._copied:
+            self._copied = not _is_reset(event)
+            return []
         if kind == _E.EVENT_TYPE_WORKFLOW_TASK_STARTED:
             self._tasks.append((_time(event), self._last))
         elif kind == _E.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -197,6 +201,14 @@ class _Reader:
         elif kind in CLOSES:
             return await self._closed(event)
         return []
+
+    def _begin(self, event: HistoryEvent) -> None:
+        """A run begins. What a reset has copied into it was told before."""
+        self._base = self._last
+        self._calls.clear()
+        origin = event.workflow_execution_started_event_attributes.original_execution_run_id
+        self._copied = origin in self._origins
+        self._origins.add(origin)
 
     async def _activity_started(self, event: HistoryEvent) -> list[Event]:
         scheduled = event.activity_task_scheduled_event_attributes
@@ -334,6 +346,14 @@ class _Reader:
             return (await self._client.data_converter.decode(payloads.payloads))[0]
         except Exception:  # whatever a foreign codec raises: an event without details beats no event
             return None
+
+
+def _is_reset(event: HistoryEvent) -> bool:
+    failed = event.workflow_task_failed_event_attributes
+    return (
+        event.event_type == _E.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        and failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+    )
 
 
 def _tool_outcome(completed: bool, result: Json) -> str:

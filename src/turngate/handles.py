@@ -21,6 +21,7 @@ from turngate import rpc, sending
 from turngate.contracts import Approval, Json, Message, Receipt, Refused, Rule, TurnResult, TurnStatus, text_of
 from turngate.errors import NoWorkerError, RefusedError, TurnFailedError, UnknownApprovalError
 from turngate.payloads import for_run
+from turngate.waiting import successor
 
 if TYPE_CHECKING:
     from turngate.events import Event
@@ -100,15 +101,22 @@ class TurnHandle:
         return [Approval.model_validate(entry) for page in pages for entry in page.get("approvals", [])]
 
     async def record(self) -> list[Approval]:
-        """Return the record like `approvals`, and of a turn that has ended also where no worker answers."""
+        """Return the record of this turn and of its subagents, ended ones included.
+
+        Of a turn that has completed also where no worker answers. Subagents are found by visibility, which lags a
+        moment behind.
+        """
         try:
-            return await self.approvals()
+            record = await self.approvals()
         except NoWorkerError:
             with rpc.explained(self.id):
                 description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
             if description.status is not WorkflowExecutionStatus.COMPLETED:
                 raise
-        return (await self.result()).approvals
+            record = (await self.result()).approvals
+        for child in await rpc.listed(self.client, f"ParentWorkflowId = {rpc.quoted(self.id)}"):
+            record += await TurnHandle(self.client, child.id).record()
+        return record
 
     async def messages(self, start: int = 0) -> list[Message]:
         """Return the conversation from message `start` on, as the JSON of LangChain's messages.
@@ -193,10 +201,7 @@ class TurnHandle:
 
     async def _was_reset(self, error: WorkflowFailureError) -> bool:
         """A reset terminates the run and goes on with another of the same id."""
-        if not isinstance(error.cause, TerminatedError):
-            return False
-        description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
-        return description.status is not WorkflowExecutionStatus.TERMINATED
+        return isinstance(error.cause, TerminatedError) and await successor(self.client, self.id) is not None
 
     def _failed(self, cause: BaseException) -> TurnFailedError:
         kinds = (

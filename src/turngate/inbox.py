@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowExecution
-from temporalio.service import RPCError
 
-from turngate import attributes, starting
+from turngate import attributes, rpc, starting
 from turngate.contracts import Approval, ApprovalContext, Json, Receipt
 from turngate.errors import NoWorkerError, RefusedError, ServerError, TurngateError
 from turngate.handles import TurnHandle, pending_of
@@ -31,6 +31,8 @@ AT_ONCE = 20
 """Runs asked at the same time."""
 _HOPELESS = 3
 """Unanswered questions on a task queue after which its other runs are not asked any more."""
+
+_UNREAD = "/?"
 
 NO_ATTRIBUTES = (
     "the namespace lacks Turngate's search attributes, so every running turn was asked, which is slow:"
@@ -48,6 +50,7 @@ class Filter:
     tag: str | None = None
     reviewer: str | None = None
     thread: str | None = None
+    expires_before: datetime | None = None
 
     def query(self) -> str:
         """Return the visibility query that narrows the runs down."""
@@ -56,7 +59,7 @@ class Filter:
             "ExecutionStatus = 'Running'",
             f"{attributes.STATUS.name} = 'waiting'",
         ]
-        parts += [f"{name} = {_quoted(value)}" for name, value in self._attributes()]
+        parts += [f"{name} = {rpc.quoted(value)}" for name, value in self._attributes()]
         return " AND ".join(parts)
 
     def accepts(self, approval: Approval) -> bool:
@@ -68,7 +71,9 @@ class Filter:
             (self.reviewer, approval.reviewers),
             (self.thread, [approval.context.thread_id]),
         )
-        return all(value is None or value in found for value, found in wanted)
+        ends = approval.expires_at
+        in_time = self.expires_before is None or (ends is not None and ends < self.expires_before)
+        return in_time and all(value is None or value in found for value, found in wanted)
 
     def _attributes(self) -> Iterable[tuple[str, str]]:
         if self.agent is not None:
@@ -78,6 +83,11 @@ class Filter:
         for kind in ("tool", "tag", "reviewer"):
             if (name := getattr(self, kind)) is not None:
                 yield attributes.WAITING.name, starting.waiting_value(kind, name)
+
+
+def has_details(approval: Approval) -> bool:
+    """Whether it was read from its run, so that it can be decided; else only visibility knows of it."""
+    return not approval.id.endswith(_UNREAD)
 
 
 class Listing(list[Approval]):
@@ -123,7 +133,7 @@ class Inbox:
         else:
             query = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
             self._note(NO_ATTRIBUTES)
-        return await running(self.client, query)
+        return await rpc.listed(self.client, query)
 
     async def _ask(self, run: WorkflowExecution) -> list[Approval]:
         queue = run.task_queue
@@ -155,7 +165,7 @@ class Inbox:
             run_id=run.run_id,
         )
         return [
-            Approval(id=f"{run.id}/?", name=name, tags=tags, reviewers=reviewers, context=context, warnings=[note])
+            Approval(id=run.id + _UNREAD, name=name, tags=tags, reviewers=reviewers, context=context, warnings=[note])
             for kind, _, name in kinds
             if kind == "tool"
         ]
@@ -179,7 +189,7 @@ async def watch(list_all: Callable[[], Awaitable[Listing]], interval: float) -> 
     """Yield each approval once, when it first shows up. Never ends by itself."""
     seen: set[str] = set()
     while True:
-        now = [approval for approval in await list_all() if not approval.id.endswith("/?")]
+        now = [approval for approval in await list_all() if has_details(approval)]
         for approval in now:
             if approval.id not in seen:
                 yield approval
@@ -187,20 +197,11 @@ async def watch(list_all: Callable[[], Awaitable[Listing]], interval: float) -> 
         await asyncio.sleep(interval)
 
 
-async def running(client: Client, query: str) -> list[WorkflowExecution]:
-    """Return the runs that a visibility query finds, the oldest first."""
-    try:
-        runs = [run async for run in client.list_workflows(query)]
-    except RPCError as error:
-        raise ServerError(f"the server can't list runs: {error.message}") from error
-    return sorted(runs, key=lambda run: (run.start_time, run.id))
-
-
 async def stop_all(client: Client, agent: str, reason: str | None, *, indexed: bool) -> list[tuple[str, str]]:
     """Stop every open turn of an agent; return each turn's id with what it answered."""
     query = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
     if indexed:
-        query += f" AND {attributes.AGENT.name} = {_quoted(agent)}"
+        query += f" AND {attributes.AGENT.name} = {rpc.quoted(agent)}"
 
     async def stop(run: WorkflowExecution) -> tuple[str, str] | None:
         turn = TurnHandle(client, run.id)
@@ -211,7 +212,7 @@ async def stop_all(client: Client, agent: str, reason: str | None, *, indexed: b
         except TurngateError as error:
             return run.id, str(error)
 
-    answers = [answer async for answer in in_order(await running(client, query), stop, AT_ONCE)]
+    answers = [answer async for answer in in_order(await rpc.listed(client, query), stop, AT_ONCE)]
     return [answer for answer in answers if answer is not None]
 
 
@@ -249,8 +250,3 @@ async def in_order(items: Iterable[T], work: Callable[[T], Awaitable[R]], at_onc
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

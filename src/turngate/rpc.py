@@ -13,6 +13,7 @@ from datetime import timedelta
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
+    WorkflowExecution,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -49,6 +50,21 @@ async def paged(
         page = await query(client, turn_id, name, {"start": position}, limit=limit)
         yield page
         position = page.get("next")
+
+
+async def listed(client: Client, query: str) -> list[WorkflowExecution]:
+    """Return the runs that a visibility query finds, the oldest first."""
+    try:
+        runs = [run async for run in client.list_workflows(query)]
+    except RPCError as error:
+        raise ServerError(f"the server can't list runs: {error.message}") from error
+    return sorted(runs, key=lambda run: (run.start_time, run.id))
+
+
+def quoted(text: str) -> str:
+    """Return a text as a visibility query writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 @contextmanager

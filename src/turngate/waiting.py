@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from turngate import rpc
 
@@ -49,8 +49,11 @@ _WORK = {"call_model", "call_tool"}
 
 
 async def pages(client: Client, turn_id: str, *, run_id: str | None = None) -> AsyncIterator[list[HistoryEvent]]:
-    """Follow the history of a turn, over continue-as-new, until it has closed: from the present run on, or from a given
-    one. Events come as the server groups them, so that what one workflow task did is never seen half."""
+    """Follow the history of a turn until it has closed: from the present run on, or from a given one.
+
+    Goes on over continue-as-new and reset, the new run's history from its beginning. Events come as the server groups
+    them, so that what one workflow task did is never seen half.
+    """
     while True:
         following = None
         events = client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(wait_new_event=True)
@@ -59,8 +62,9 @@ async def pages(client: Client, turn_id: str, *, run_id: str | None = None) -> A
                 await events.fetch_next_page()
             page = list(events.current_page or ())
             if page:
-                yield page
-                following = _next_run(page[-1])
+                following = await _next_run(client, turn_id, page[-1])
+                # What a reset breaks off has not ended: the end is not told.
+                yield page if not following or _continues(page[-1]) else page[:-1]
             if events.next_page_token is None:
                 break
         if not following:
@@ -68,10 +72,23 @@ async def pages(client: Client, turn_id: str, *, run_id: str | None = None) -> A
         run_id = following
 
 
-def _next_run(last: HistoryEvent) -> str | None:
-    if last.event_type == _E.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+async def _next_run(client: Client, turn_id: str, last: HistoryEvent) -> str | None:
+    if _continues(last):
         return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
-    return None
+    if last.event_type != _E.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+        return None
+    return await successor(client, turn_id)
+
+
+async def successor(client: Client, turn_id: str) -> str | None:
+    """Return the run that a reset put in the place of a terminated one, or None where there is none."""
+    with rpc.explained(turn_id):
+        description = await client.get_workflow_handle(turn_id).describe(rpc_timeout=rpc.RPC_LIMIT)
+    return None if description.status is WorkflowExecutionStatus.TERMINATED else description.run_id
+
+
+def _continues(event: HistoryEvent) -> bool:
+    return event.event_type == _E.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
 
 
 @dataclass
@@ -99,6 +116,10 @@ class Progress:
 
     def _feed(self, event: HistoryEvent) -> None:
         kind = event.event_type
+        if event.event_id == 1:
+            # A new run tells all that is open in it.
+            self.working.clear()
+            self.children.clear()
         if kind in _TASK_WAITS:
             self.task_waits = True
         elif kind == _E.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,45 @@ def test_no_server_is_said_in_one_sentence(capsys: pytest.CaptureFixture[str]) -
     """With what to do next."""
     assert run(["inbox", *NOWHERE]) == FAILED
     assert "start one with `turngate dev`" in capsys.readouterr().err
+
+
+AGENTS = """
+from langchain_core.tools import tool
+from turngate.agent import Agent
+from turngate.testing import ScriptedModel
+
+@tool
+def pay(amount: int) -> str:
+    "Pay."
+    return "paid"
+
+@tool
+def look(at: str) -> str:
+    "Look."
+    return "seen"
+
+main = Agent("main", model=ScriptedModel([]), tools=[pay, look],
+             interrupt_on={"pay": {"allowed_decisions": ["approve", "reject"], "reviewers": ["rev-1"]}})
+broken = "no agent"
+"""
+
+
+def test_check_says_what_happens_with_each_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a server."""
+    (tmp_path / "some_agents.py").write_text(AGENTS)
+    monkeypatch.chdir(tmp_path)
+    assert run(["check", "some_agents:main", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "name": "main",
+            "tools": {"pay": "waits for rev-1 (approve, reject)", "look": "runs by itself"},
+            "warnings": [],
+        }
+    ]
+    assert run(["check", "some_agents:broken"]) == FAILED
+    assert "not an Agent" in capsys.readouterr().err
 
 
 def test_errors_are_json_where_json_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

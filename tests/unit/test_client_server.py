@@ -8,9 +8,12 @@ from typing import TypeVar
 
 import pytest
 from langchain_core.messages import HumanMessage
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
-from tests.unit.conftest import PAY_5, RunShop, call, calls
+from tests.unit.conftest import PAY_5, RunShop, call, calls, pay
 from turngate import sending
+from turngate.agent import Agent
 from turngate.client import Paused, TurngateClient, TurnHandle
 from turngate.contracts import Approval, Json, TurnResult
 from turngate.devserver import DevServer
@@ -26,7 +29,8 @@ from turngate.errors import (
     UnknownApprovalError,
 )
 from turngate.events import Event
-from turngate.testing import dev_server
+from turngate.testing import ScriptedModel, dev_server
+from turngate.worker import build_worker
 
 pytestmark = pytest.mark.server
 T = TypeVar("T")
@@ -36,8 +40,8 @@ PATIENCE = 20.0
 async def until(look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
     """Look again until it is good: visibility lags behind."""
     async with asyncio.timeout(PATIENCE):
-        while not good(found := await look()):
-            await asyncio.sleep(0.05)  # noqa: ASYNC110
+        while not good(found := await look()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     return found
 
 
@@ -152,6 +156,63 @@ async def test_stopping_a_turn(shop: RunShop) -> None:
             await waiting.turn.stop()
         with pytest.raises(ClosedError):
             await client.approve(waiting.approvals[0].id)
+
+
+async def test_a_turn_is_followed_over_a_reset(shop: RunShop) -> None:
+    """Reset by an operator: the same turn goes on, waits again, and its events are not told twice."""
+    async with shop(PAY_5, "done") as client:
+        waiting = await paused(client)
+        reading = asyncio.create_task(collected(waiting.turn))
+        result = asyncio.create_task(waiting.turn.result())
+        await reset_to_first_answer(client, waiting.turn.id)
+        again = await until(lambda: client.wait(waiting.turn), lambda end: isinstance(end, Paused))
+        assert isinstance(again, Paused)
+        assert again.approvals[0].id == waiting.approvals[0].id
+        await client.approve(again.approvals[0].id)
+        assert (await asyncio.wait_for(result, PATIENCE)).output == "done"
+        events = await asyncio.wait_for(reading, PATIENCE)
+    names = [event.type for event in events]
+    assert names.count("turn_ended") == 1
+    assert names.count("approval_requested") == 1
+    assert [event.data["step"] for event in events if event.type == "step_ended"] == [1, 2]
+
+
+async def reset_to_first_answer(client: TurngateClient, turn_id: str) -> None:
+    """Go back to the moment after the model's first answer."""
+    handle = client.temporal.get_workflow_handle(turn_id)
+    history = await handle.fetch_history()
+    tasks = [event.event_id for event in history.events if event.HasField("workflow_task_completed_event_attributes")]
+    await client.temporal.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.temporal.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=turn_id),
+            workflow_task_finish_event_id=tasks[1],
+            request_id=turn_id,
+            reason="test",
+        )
+    )
+
+
+async def test_a_subagents_approvals_are_the_turns(shop: RunShop) -> None:
+    """They are joined with their path, listed once over all runs, and part of the record."""
+    worker = {
+        "name": "worker",
+        "description": "does it",
+        "model": ScriptedModel([PAY_5, "sub done"]),
+        "tools": [pay],
+    }
+    task = calls(call("t1", "task", description="pay", subagent_type="worker"))
+    async with shop(task, "done", name="boss", subagents=[worker]) as client:
+        waiting = await paused(client, "boss")
+        (approval,) = waiting.approvals
+        assert approval.context.path == ["t1", "c1"]
+        assert approval.id.startswith(f"{waiting.turn.id}/")
+        listing = await until(lambda: client.pending(agent=approval.context.agent), bool)
+        assert [each.id for each in listing] == [approval.id]
+        await client.approve(approval.id)
+        assert (await waiting.turn.result()).output == "done"
+        record = await until(waiting.turn.record, bool)
+        assert [each.id for each in record] == [approval.id]
 
 
 # --- Deciding -------------------------------------------------------------------------------------------------------
@@ -322,9 +383,7 @@ async def test_without_a_worker_the_inbox_lists_what_the_server_knows(
 async def test_without_search_attributes_everything_works_and_the_inbox_says_so() -> None:
     """Slower: every running turn is asked."""
     from tests.unit.conftest import pay
-    from turngate.agent import Agent
     from turngate.testing import ScriptedModel
-    from turngate.worker import build_worker
 
     async with dev_server(search_attributes=False) as server:
         temporal = await server.client()

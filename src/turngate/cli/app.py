@@ -69,7 +69,12 @@ COMMANDS = (
         "operate",
         "See an agent's dangerous calls wait, and decide them. Needs no server and no API key.",
     ),
-    (_SETUP, "dev", "operate", "Run a Temporal server for development, with its web UI, until Ctrl-C."),
+    (
+        _SETUP,
+        "dev",
+        "operate",
+        "Run a Temporal server for development, with its web UI, and a worker for agents, until Ctrl-C.",
+    ),
     (_SETUP, "worker", "operate", "Run a worker for agents until Ctrl-C or SIGTERM."),
     (
         _SETUP,

@@ -4,25 +4,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from turngate.errors import ConfigError
+
 if TYPE_CHECKING:
     from turngate.agent import Agent
+    from turngate.toolbox import Toolbox
 
 
-def facts(agent: Agent) -> dict[str, Any]:
-    """Return the agent's name and what its gate does with each of its tools."""
-    gate = getattr(agent, "interrupt_on", None) or {}
-    tools = {str(getattr(tool, "name", tool)): _what(gate, str(getattr(tool, "name", tool))) for tool in _tools(agent)}
-    return {"name": agent.name, "tools": tools}
+async def facts(agent: Agent) -> list[dict[str, Any]]:
+    """Return, for an agent and then its subagents, what happens with calls of each tool. Loads late tools.
+
+    Raises ConfigError where they can't be loaded.
+    """
+    try:
+        tools = await agent.toolbox()
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the factory raises
+        raise ConfigError(f"the tools of agent {agent.key!r} can't be loaded: {error}") from None
+    own = {
+        "name": agent.key,
+        "tools": {name: _what(agent, tools, name) for name in tools.names},
+        "warnings": [text for name in tools.names if (text := tools.schema(name).warning)],
+    }
+    below = [each for sub in agent.subagents.values() for each in await facts(sub)]
+    return [own, *below]
 
 
-def _tools(agent: Agent) -> list[Any]:
-    tools = getattr(agent, "tools", ())
-    return list(tools.values()) if isinstance(tools, dict) else list(tools) if not callable(tools) else []
-
-
-def _what(gate: Any, name: str) -> str:
-    entry = gate.get(name) if hasattr(gate, "get") else None
-    if entry is None or entry is False:
+def _what(agent: Agent, tools: Toolbox, name: str) -> str:
+    found = agent.rules.find(name)
+    if found is None:
+        return _unnamed(agent, late=name in tools.late)
+    config = found[1]
+    if config is None:
         return "runs by itself"
-    allowed = getattr(entry, "allowed_decisions", None)
-    return f"waits for people ({', '.join(allowed)})" if allowed else "waits for people"
+    people = f" for {', '.join(config.reviewers)}" if config.reviewers else ""
+    quorum = f", {config.quorum} of them" if config.quorum > 1 else ""
+    condition = " where its condition says so" if config.when else ""
+    return f"waits{people}{quorum}{condition} ({', '.join(config.allowed_decisions)})"
+
+
+def _unnamed(agent: Agent, *, late: bool) -> str:
+    """What happens with a tool that `interrupt_on` says nothing about."""
+    default = "review" if late and agent.default == "run" else agent.default
+    otherwise = {"run": "runs by itself", "review": "waits", "deny": "is denied"}[default]
+    return f"as the policy says; else it {otherwise}" if any(agent.policy_layers) else otherwise

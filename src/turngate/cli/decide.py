@@ -35,7 +35,7 @@ class Many:
     named: Annotated[str | None, Parameter(group=_MANY)] = None
     """With --all: only what names this reviewer."""
 
-    def filters(self) -> dict[str, str | None]:
+    def filters(self) -> dict[str, Any]:
         """Return the filters by the names of `pending`."""
         return {
             "agent": self.agent,
@@ -220,8 +220,9 @@ async def _send(client: TurngateClient, ids: tuple[str, ...], decision: dict[str
 async def _decide_all(client: TurngateClient, decision: dict[str, Any], many: Many, yes: bool, json: bool) -> int:
     """Decide a filtered list, each on its own."""
     from turngate.cli import editing, output
+    from turngate.inbox import has_details
 
-    listing = [each for each in await client.pending(**many.filters()) if not each.id.endswith("/?")]
+    listing = [each for each in await client.pending(**many.filters()) if has_details(each)]
     if not json:
         output.console().print(output.inbox_table(listing))
     if listing and not yes:

@@ -25,7 +25,7 @@ async def setup(*, json: Json = False, server: Server = HERE) -> None:
         output.say(f"Everything is registered in {client.temporal.namespace}.")
 
 
-def check(references: tuple[str, ...], /, *, json: Json = False) -> None:
+async def check(references: tuple[str, ...], /, *, json: Json = False) -> None:
     """Build agents as a worker would, and say what they do with each tool. Needs no server.
 
     Parameters
@@ -37,7 +37,7 @@ def check(references: tuple[str, ...], /, *, json: Json = False) -> None:
     from turngate.cli.checking import facts
     from turngate.loading import load_agents
 
-    found = [facts(agent) for agent in load_agents(references)]
+    found = [entry for agent in load_agents(references) for entry in await facts(agent)]
     if json:
         output.print_json(found)
         return
@@ -45,6 +45,8 @@ def check(references: tuple[str, ...], /, *, json: Json = False) -> None:
         output.say(f"{agent['name']}: all right")
         for tool, what in agent["tools"].items():
             output.say(f"  {tool}: {what}")
+        for warning in agent["warnings"]:
+            output.note(warning)
 
 
 async def worker(
@@ -77,6 +79,8 @@ async def worker(
 
 
 async def dev(
+    references: tuple[str, ...] = (),
+    /,
     *,
     db: Path = Path(".turngate/dev.db"),
     memory: bool = False,
@@ -85,10 +89,14 @@ async def dev(
     ip: str = "127.0.0.1",
     namespace: str = "default",
 ) -> None:
-    """Run a Temporal server for development, with its web UI, until Ctrl-C.
+    """Run a Temporal server for development, with its web UI, and a worker for agents, until Ctrl-C.
+
+    Paused turns go on where they were when it is started again: the state is in a file.
 
     Parameters
     ----------
+    references
+        module:attribute of an Agent, a list of agents, or a function that returns either; without, there is no worker.
     db
         The file that keeps its state over restarts.
     memory
@@ -107,12 +115,20 @@ async def dev(
 
     from turngate.cli import output
     from turngate.devserver import DevServer
+    from turngate.loading import load_agents
 
+    agents = load_agents(references)
     server = DevServer(db=None if memory else db, port=port, ui_port=ui_port, ip=ip, namespace=namespace)
     async with server:
         output.say(f"Temporal server at {server.address}, UI at {server.ui_url}. Ctrl-C stops it.")
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
+        if agents:
+            from turngate.worker import run_worker
+
+            output.say(f"A worker runs {', '.join(agent.name for agent in agents)}.")
+            await run_worker(await server.client(), agents)
+        else:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
 
 
 async def demo(*, yes: Yes = False, model: str | None = None, folder: Path | None = None) -> int:

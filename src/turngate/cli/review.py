@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json as json_module
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from turngate.cli.options import HERE, Json, Server
+from turngate import durations
+from turngate.cli.options import HERE, Json, Server, UsageError
 
 
 async def inbox(
@@ -14,6 +17,7 @@ async def inbox(
     tag: str | None = None,
     reviewer: str | None = None,
     thread: str | None = None,
+    ends_within: str | None = None,
     json: Json = False,
     server: Server = HERE,
 ) -> None:
@@ -31,11 +35,16 @@ async def inbox(
         Only what names this reviewer.
     thread
         Only of this conversation.
+    ends_within
+        Only what expires within this time: 90s, 10m, 1h, 3d.
     """
     from turngate.cli import output
 
     client = await server.client()
-    listing = await client.pending(agent=agent, tool=tool, tag=tag, reviewer=reviewer, thread=thread)
+    end = None if ends_within is None else _in(ends_within)
+    listing = await client.pending(
+        agent=agent, tool=tool, tag=tag, reviewer=reviewer, thread=thread, expires_before=end
+    )
     for note in listing.notes:
         output.note(note)
     if json:
@@ -52,7 +61,7 @@ async def show(approval: str, /, *, json: Json = False, server: Server = HERE) -
     Parameters
     ----------
     approval
-        The id of an approval, or of a turn.
+        The id of an approval, of a turn or of a thread.
     """
     from turngate.cli import output
     from turngate.errors import UnknownApprovalError
@@ -69,7 +78,7 @@ async def show(approval: str, /, *, json: Json = False, server: Server = HERE) -
         output.print_json(entries[0] if state is None else {**state, "approvals": entries})
         return
     if state is not None:
-        output.say(f"{approval}: {state.get('status')}, agent {state.get('agent')}, {state.get('steps', 0)} steps")
+        output.say(f"{approval}: {_standing(state)}")
     for each in found:
         output.console().print(output.approval_panel(each))
 
@@ -131,3 +140,18 @@ async def audit(turn: str, /, *, json: Json = False, server: Server = HERE) -> N
         output.console().print(output.audit_table(record))
     else:
         output.say("Nothing was put up in this turn.")
+
+
+def _standing(state: dict[str, Any]) -> str:
+    """One line on a turn or a thread."""
+    if "turns" in state:
+        turns = ", ".join(f"{turn['n']} {turn['status']}" for turn in state["turns"]) or "none"
+        return f"conversation with {state.get('agent')}; turns: {turns}"
+    return f"{state.get('status')}, agent {state.get('agent')}, {state.get('steps', 0)} steps"
+
+
+def _in(text: str) -> datetime:
+    try:
+        return datetime.now(UTC) + timedelta(seconds=durations.seconds(text))
+    except ValueError as error:
+        raise UsageError(f"--ends-within: {error}") from None
