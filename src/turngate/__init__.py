@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     )
     from turngate.plugin import TurngatePlugin as TurngatePlugin
     from turngate.policy import (
+        ABSTAIN as ABSTAIN,
         Allowlist as Allowlist,
         Deny as Deny,
         Denylist as Denylist,
@@ -145,7 +146,7 @@ _MODULES = {
     "interrupts": ("InterruptOnConfig",),
     "notifiers": ("AppriseNotifier", "Notification", "Notifier", "WebhookNotifier"),
     "plugin": ("TurngatePlugin",),
-    "policy": ("Allowlist", "Deny", "Denylist", "PolicyContext", "Predicate"),
+    "policy": ("ABSTAIN", "Allowlist", "Deny", "Denylist", "PolicyContext", "Predicate"),
     "storage": ("folder_storage",),
     "threads": ("ThreadHandle",),
     "tools": ("current_call", "human_tool", "interrupt"),

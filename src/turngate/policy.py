@@ -2,18 +2,20 @@
 
 A policy is any function of a PolicyContext, sync or async. It answers
 
-* None: no opinion, so the next policy is asked, and the agent's `default` at last;
 * False or []: the call may run;
 * True: a person decides; a list of texts: the same, and these are the tags of the approval;
-* Deny("why"): the call is refused and nobody is asked.
+* Deny("why"): the call is refused and nobody is asked;
+* ABSTAIN: no opinion, so the next policy is asked, and the agent's `default` at last.
 
-A policy that raises, takes too long or answers anything else means review, with a warning on the approval.
+A policy that raises, takes too long or answers anything else means review, with a warning on the approval: None
+among them, for a function that forgets to `return` must not open a gate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from turngate import options, usercode
@@ -21,7 +23,7 @@ from turngate.contracts import Json, Verdict
 from turngate.errors import ConfigError
 from turngate.interrupts import InterruptOnConfig, matching
 
-__all__ = ["Allowlist", "Deny", "Denylist", "InterruptOnConfig", "Opinion", "Policy", "PolicyContext", "Predicate"]
+__all__ = ["ABSTAIN", "Allowlist", "Deny", "Denylist", "InterruptOnConfig", "Opinion", "Policy", "PolicyContext", "Predicate"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Deny:
     reason: str | None = None
 
 
+class _Abstain(Enum):
+    ABSTAIN = "abstain"
+
+
+ABSTAIN = _Abstain.ABSTAIN
+"""A policy's answer: no opinion; the next one is asked."""
+
 Policy = Callable[[PolicyContext], Any]
 Tags = Sequence[str] | Callable[[PolicyContext], Any]
 
@@ -64,7 +73,7 @@ class Allowlist:
 
     async def __call__(self, context: PolicyContext) -> Any:
         listed = any(matching(key, [context.tool_name]) for key in self.tools)
-        return await _tagged(self.tags, context) if listed else None
+        return await _tagged(self.tags, context) if listed else ABSTAIN
 
 
 @dataclass(frozen=True)
@@ -156,7 +165,7 @@ async def _ask_one(policy: Policy, context: PolicyContext, timeout: float) -> Op
 
 def read_answer(answer: Any) -> Opinion | None:
     """Turn a policy's answer into an opinion. Raises TypeError for an answer that means nothing."""
-    if answer is None:
+    if answer is ABSTAIN:
         return None
     if isinstance(answer, Deny):
         return Opinion(Verdict.DENY, reason=answer.reason)

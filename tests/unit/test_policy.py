@@ -15,7 +15,7 @@ from turngate.agent import Agent
 from turngate.contracts import DECISIONS, DESCRIPTION_LIMIT, CallPlan, Verdict, digest_of
 from turngate.interrupts import InterruptOnConfig
 from turngate.judge import Scene, judge
-from turngate.policy import Allowlist, Deny, Denylist, PolicyContext, Predicate
+from turngate.policy import ABSTAIN, Allowlist, Deny, Denylist, PolicyContext, Predicate
 from turngate.tools import human_tool, interrupt
 
 ARGS = {"to": "acme", "amount": 5}
@@ -123,7 +123,8 @@ async def test_lists_put_their_tags_on_the_approval() -> None:
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        (None, Verdict.DENY),  # no opinion: the default of this agent
+        (ABSTAIN, Verdict.DENY),  # no opinion: the default of this agent
+        (None, Verdict.REVIEW),  # a forgotten `return` must not open a gate
         (False, Verdict.RUN),
         ([], Verdict.RUN),
         (True, Verdict.REVIEW),
@@ -146,8 +147,9 @@ async def test_what_a_policy_answers(answer: Any, verdict: Verdict) -> None:
 async def test_of_several_policies_the_first_that_speaks_counts() -> None:
     asked = []
 
-    def note(context: PolicyContext) -> None:
+    def note(context: PolicyContext) -> Any:
         asked.append(context.tool_name)
+        return ABSTAIN
 
     agent = make_agent(policy=[note, Allowlist(["pay"], tags=["a"]), lambda context: Deny()])
     assert (await plan(agent)).tags == ["a"]

@@ -12,7 +12,7 @@ import turngate
 
 NAMES = """
     Agent InterruptOnConfig ToolOptions
-    Allowlist Denylist Predicate PolicyContext Deny
+    ABSTAIN Allowlist Denylist Predicate PolicyContext Deny
     human_tool interrupt current_call
     TurngateClient TurnHandle ThreadHandle Paused Event
     TurngatePlugin build_worker run_worker DevServer
