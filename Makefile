@@ -52,8 +52,8 @@ types: setup ## mypy --strict
 pytest: setup
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-cases: setup ## the given/when/then cases alone
-	$(BIN)/pytest -n $(JOBS) --dist worksteal tests/cases $(ARGS)
+cases: setup ## the given/when/then cases, or those in TURNGATE_CASES; ids or areas in ARGS
+	$(BIN)/python -m tests.case_runner $(ARGS)
 
 demo: setup ## the guided demo; options in ARGS
 	$(BIN)/turngate demo $(ARGS)

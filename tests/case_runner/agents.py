@@ -129,6 +129,6 @@ class Notifier:
     async def notify(self, notification: Any) -> None:
         """Take one notification."""
         data = notification if isinstance(notification, dict) else notification.model_dump(mode="json")
-        self.journal.write("notified", **{"notification": data})
+        self.journal.write("notified", notification=data)
         if self.spec.get("fails"):
             raise RuntimeError("the notifier fails")

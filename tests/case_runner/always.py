@@ -36,13 +36,15 @@ def no_call_open(world: World) -> Problems:
             running.pop(entry["execution"], None)
         elif entry["kind"] == "answer":
             problems += [
-                f"the model was asked while {start['tool']} ran" for start in running.values() if start["turn"] == entry["turn"]
+                f"the model was asked while {start['tool']} ran"
+                for start in running.values()
+                if start["turn"] == entry["turn"]
             ]
     return problems
 
 
 def no_second_start(world: World) -> Problems:
-    """No tool body started twice for one call unless the case says so: by a count, or because the tool asks or retries."""
+    """No tool body started twice for one call unless the case says so: by a count, or as the tool asks or retries."""
     starts = world.journal.read("started")
     by_call = Counter((start["tool"], start["key"]) for start in starts)
     totals = Counter(start["tool"] for start in starts)
@@ -109,7 +111,10 @@ async def round_trip(world: World, run: Run, messages: list[Json]) -> Problems:
     known = {entry["hash"]: entry["value"] for entry in world.journal.read("message")}
     found = [known[one] for one in entries[0]["messages"]]
     sent = [read_message(expand(message)) for message in messages]
-    wanted = [{"class": type(message).__name__, **json.loads(json.dumps(message.model_dump(), default=str))} for message in sent]
+    wanted = [
+        {"class": type(message).__name__, **json.loads(json.dumps(message.model_dump(), default=str))}
+        for message in sent
+    ]
     if len(found) != len(wanted):
         return [f"round_trip: {len(wanted)} messages were sent, the model got {len(found)}"]
     return [

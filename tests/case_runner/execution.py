@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,24 +118,24 @@ def _result(template: Any, values: Json, answers: list[Any]) -> Any:
         return [_result(entry, values, answers) for entry in template]
     if not isinstance(template, dict):
         return fill(template, values)
-    if len(template) == 1:
-        ((key, inner),) = template.items()
-        match key:
-            case "$blocks":
-                return _result(inner, values, answers)
-            case "$answer":
-                return answers[inner - 1]
-            case "$hex":
-                return bytes.fromhex(inner)
-            case "$set":
-                return set(inner)
-            case "$object":
-                return type(inner.title(), (), {})()
-            case "$generator":
-                return (entry for entry in inner)
-    if any(key.startswith("$") for key in template):
+    word, inner = next(iter(template.items()), ("", None))
+    if word == "$blocks":
+        return _result(inner, values, answers)
+    if word == "$answer":
+        return answers[inner - 1]
+    if word in _UNUSUAL:
+        return _UNUSUAL[word](inner)
+    if word.startswith("$"):
         return expand(template)
-    return {key: _result(inner, values, answers) for key, inner in template.items()}
+    return {key: _result(entry, values, answers) for key, entry in template.items()}
+
+
+_UNUSUAL: dict[str, Callable[[Any], Any]] = {
+    "$hex": bytes.fromhex,
+    "$set": set,
+    "$object": lambda name: type(name.title(), (), {})(),
+    "$generator": lambda entries: (entry for entry in entries),
+}
 
 
 def _with_defaults(args: Json, model: type[BaseModel] | None, injected: Any) -> Json:

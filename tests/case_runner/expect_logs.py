@@ -64,10 +64,13 @@ async def notified(facts: Facts, expected: Any) -> Problems:
     problems: Problems = []
     if "list" in wanted:
         entries = [
-            {"kind": entry["kind"], "approval": await facts.resolver.id_of(entry["approval"])} for entry in wanted["list"]
+            {"kind": entry["kind"], "approval": await facts.resolver.id_of(entry["approval"])}
+            for entry in wanted["list"]
         ]
         found = [
-            {"kind": one["kind"], "approval": one["approval"]["id"]} for one in everything if one["kind"] in NOTIFIED_KINDS
+            {"kind": one["kind"], "approval": one["approval"]["id"]}
+            for one in everything
+            if one["kind"] in NOTIFIED_KINDS
         ]
         problems += match(entries, found, "notified")
     kinds = [one["kind"] for one in everything]
@@ -93,7 +96,9 @@ def _field(notification: Json, path: str) -> Any:
 async def events(facts: Facts, expected: Json) -> Problems:
     """What the stream of events told."""
     found = {name for event in facts.run.events for name in _names(event)}
-    problems = [f"events: {one} is missing in {sorted(found)}" for one in expected.get("include", ()) if one not in found]
+    problems = [
+        f"events: {one} is missing in {sorted(found)}" for one in expected.get("include", ()) if one not in found
+    ]
     return problems + [f"events: {one} is there" for one in expected.get("lack", ()) if one in found]
 
 

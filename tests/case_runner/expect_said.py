@@ -47,11 +47,8 @@ def _any_order(expected: Any, found: list[Any]) -> Problems:
 def _overlapped(facts: Facts, tools: list[str], starts: list[Json]) -> bool:
     ends = {end["execution"]: end["at"] for end in facts.world.journal.read("ended")}
     spans = [(start["tool"], start["at"], ends.get(start["execution"], float("inf"))) for start in starts]
-    for chosen in combinations(spans, len(tools)):
-        if sorted(tool for tool, _, _ in chosen) == sorted(tools):
-            if max(start for _, start, _ in chosen) < min(end for _, _, end in chosen):
-                return True
-    return False
+    chosen = (each for each in combinations(spans, len(tools)) if sorted(tool for tool, _, _ in each) == sorted(tools))
+    return any(max(start for _, start, _ in each) < min(end for _, _, end in each) for each in chosen)
 
 
 async def tool_messages(facts: Facts, expected: Any) -> Problems:
@@ -112,7 +109,9 @@ async def model_input(facts: Facts, expected: Json) -> Problems:
         problems += match(expected["types"], [message["type"] for message in messages], "model_input.types")
     answered = [message.get("tool_call_id") for message in messages]
     problems += [
-        f"model_input: the call {call!r} has no result in it" for call in expected.get("answered", ()) if call not in answered
+        f"model_input: the call {call!r} has no result in it"
+        for call in expected.get("answered", ())
+        if call not in answered
     ]
     if "last_text" in expected:
         problems += match(expected["last_text"], text_of(messages[-1]["content"]), "model_input.last_text")
@@ -125,7 +124,9 @@ def _kept_turns(facts: Facts, turns: Iterable[int], entries: list[Json], known: 
     script = read_script(facts.world.given["model"])
     problems: Problems = []
     for turn in turns:
-        scripted = {key: value for key, value in script[turn - 1].message.model_dump(exclude_unset=True).items() if value}
+        scripted = {
+            key: value for key, value in script[turn - 1].message.model_dump(exclude_unset=True).items() if value
+        }
         for entry in entries[turn:]:
             if not any(not match(scripted, known[one]) for one in entry["messages"]):
                 problems.append(f"model_input: answer {turn} did not come back unchanged: {short(scripted)}")

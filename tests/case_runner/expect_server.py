@@ -118,7 +118,11 @@ async def _largest_page(facts: Facts, name: str) -> int:
 
 async def _runs(facts: Facts, wanted: Json) -> Problems:
     chain = await runs_of_chain(facts.world, await facts.latest_turn())
-    return [f"server: expected at least {wanted['at_least']} runs, found 1"] if len(chain) < wanted.get("at_least", 0) else []
+    return (
+        [f"server: expected at least {wanted['at_least']} runs, found 1"]
+        if len(chain) < wanted.get("at_least", 0)
+        else []
+    )
 
 
 async def _activities(facts: Facts, wanted: dict[str, int]) -> Problems:

@@ -44,7 +44,9 @@ async def _details(facts: Facts, expected: Json) -> Problems:
     handle = facts.world.temporal.get_workflow_handle(await facts.latest_turn())
     metadata = await bounded(handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata))
     text = metadata.current_details
-    problems = [f"details: {one!r} is not in it: {short(text)}" for one in expected.get("mentions", ()) if one not in text]
+    problems = [
+        f"details: {one!r} is not in it: {short(text)}" for one in expected.get("mentions", ()) if one not in text
+    ]
     problems += [f"details: {one!r} is in it" for one in expected.get("lacks", ()) if one in text]
     if "one_row_per_call" in expected and (rows := _table_rows(text)) != expected["one_row_per_call"]:
         problems.append(f"details: expected {expected['one_row_per_call']} rows, found {rows}: {short(text, 1500)}")

@@ -53,7 +53,9 @@ async def outcomes(facts: Facts, expected: dict[str, int]) -> Problems:
     words = facts.outcome.words
     found = {word: words.count(word) for word in {*words, *expected}}
     return [
-        f"outcomes: expected {count} x {word}, found {found}" for word, count in expected.items() if found[word] != count
+        f"outcomes: expected {count} x {word}, found {found}"
+        for word, count in expected.items()
+        if found[word] != count
     ]
 
 

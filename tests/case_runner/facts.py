@@ -64,7 +64,9 @@ class Facts:
             return _CLOSED_AS[status]
         if status is WorkflowExecutionStatus.COMPLETED:
             return str((await self.result()).status)
-        return str((await bounded(self.world.turn(turn).status()))["status"])
+        told = str((await bounded(self.world.turn(turn).status()))["status"])
+        # A turn whose subagent waits for people waits for them too, though nothing of its own does.
+        return "waiting" if told == "running" and await self.pending() else told
 
     async def failure(self) -> str:
         """Why the turn failed."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -53,9 +55,7 @@ async def kill_worker_during(world: World, do: Json, named: str | None) -> Outco
     spec = do["kill_worker_during"]
     before = world.journal.count("started", tool=spec["tool"])
     outcome = await do_step(world, spec["trigger"], named)
-    async with asyncio.timeout(_BODY_STARTS_WITHIN):
-        while world.journal.count("started", tool=spec["tool"]) == before:
-            await asyncio.sleep(0.02)
+    await _until(lambda: world.journal.count("started", tool=spec["tool"]) > before, _BODY_STARTS_WITHIN)
     dying, world.worker = world.worker, None
     if dying is None:
         raise CaseError("there is no worker to kill")
@@ -64,12 +64,20 @@ async def kill_worker_during(world: World, do: Json, named: str | None) -> Outco
     return outcome
 
 
+async def _until(holds: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise CaseError(f"the tool's body did not start within {seconds:.0f} s")
+        await asyncio.sleep(0.02)
+
+
 async def advance_time(world: World, do: Json, named: str | None) -> Outcome:
-    """Let time pass in every open run."""
+    """Let time pass in every open run. The clock of one that waits for a child stands still, as Temporal has it."""
     text = do["advance_time"]
     duration = timedelta(**{_UNITS[text[-1]]: float(text[:-1])})
     look = await look_at(world)
-    await pass_time(world.temporal, look.open, duration)
+    await pass_time(world.temporal, [each for each in look.open if each not in look.parents], duration)
     return Outcome()
 
 

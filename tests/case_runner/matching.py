@@ -92,7 +92,9 @@ def _special(key: str, inner: Any, actual: Any, where: str, names: Bindings) -> 
     if key in PLACEHOLDERS:
         if not isinstance(actual, str | list):
             return [f"{where}: expected a text for {key}, found {short(actual)}"]
-        return [f"{where}: {key}: {problem}; found {short(actual)}" for problem in PLACEHOLDERS[key](text_of(actual), inner)]
+        return [
+            f"{where}: {key}: {problem}; found {short(actual)}" for problem in PLACEHOLDERS[key](text_of(actual), inner)
+        ]
     if key not in _SPECIAL:
         return [f"{where}: {key} is not a word of the grammar"]
     return _SPECIAL[key](inner, actual, where, names)
@@ -144,7 +146,11 @@ def _valid_text(inner: Any, actual: Any, where: str, names: Bindings) -> Problem
 
 def _same(inner: Any, actual: Any, where: str, names: Bindings) -> Problems:
     first = names.setdefault(inner, actual)
-    return [] if first == actual and actual is not MISSING else [f"{where}: expected {short(first)} again, found {short(actual)}"]
+    return (
+        []
+        if first == actual and actual is not MISSING
+        else [f"{where}: expected {short(first)} again, found {short(actual)}"]
+    )
 
 
 def _differs(inner: Any, actual: Any, where: str, names: Bindings) -> Problems:

@@ -1,4 +1,4 @@
-"""What the product's own texts must convey. The wording is the product's: each check looks for the ideas, not for words.
+"""What the product's own texts must convey. The wording is the product's: each check looks for ideas, not for words.
 
 A check takes the text and the values of the placeholder, and returns what is missing.
 """
@@ -25,59 +25,107 @@ def _ideas(**ideas: str) -> Callable[[str], list[str]]:
 
     def check(text: str) -> list[str]:
         plain = re.sub(r"\s+", " ", text.lower().replace("\u2019", "'"))
-        return [f"it does not say: {idea.replace('_', ' ')}" for idea, words in ideas.items() if not re.search(words, plain)]
+        missing = [idea.replace("_", " ") for idea, words in ideas.items() if not re.search(words, plain)]
+        return [f"it does not say: {idea}" for idea in missing]
 
     return check
 
 
-_PERSON = r"reviewer|person|human|people|operator|somebody|someone|user"
-_NOT_RUN = (
-    r"(did|was|were|has|have|is|does|do|will)(n't| not|n't been| not been)? (been )?(not )?(run|executed|started|performed|carried out|take place)"
-    r"|not (been )?(run|executed|performed|started|carried out)|never (ran|run|executed|started)|no (tool|code) ran|nothing (ran|was run|happened)"
+def _any(*words: str) -> str:
+    return "|".join(words)
+
+
+_PERSON = _any("reviewer", "person", "human", "people", "operator", "somebody", "someone", "user")
+_RUN = r"(run|executed|started|performed|carried out|taken place)"
+_NOT_RUN = _any(
+    rf"(not|n't|never)( been| be)? {_RUN}",
+    r"never ran",
+    r"no (tool|code) ran",
+    r"nothing (ran|was run|happened)",
+    r"without running",
 )
 _NOT_AGAIN = (
     r"(do not|don't|must not|should not|shouldn't|never|not to|without)[^.]{0,60}"
-    r"(repeat|retry|retrying|again|re-?issue|re-?send|resubmit|same call|try)"
+    r"(repeat|retry|again|re-?issue|re-?send|resubmit|same call|try)"
 )
-_UNLESS_ASKED = r"(unless|until|except|only if|only when|if)[^.]{0,60}user[^.]{0,60}(ask|request|want|tell|say|instruct)"
-_NO_PERSON = (
-    r"(no|not a|not by a|without a|without any|never a) (person|human|reviewer|one|body)|nobody|no-one|no one"
-    r"|not (a )?(person|human|reviewer)|(was|were)n't (a )?(person|human|reviewer)"
+_UNLESS_ASKED = (
+    r"(unless|until|except|only if|only when|if)[^.]{0,60}user[^.]{0,60}(ask|request|want|tell|say|instruct)"
 )
-_DECLINED = r"declin|reject|refus|denied|turned down|disapprov|not approve|said no|vetoed"
+_NO_PERSON = _any(
+    r"(no|not a|not by a|without a|without any|never a) (person|human|reviewer|body)",
+    r"nobody",
+    r"no[- ]one",
+    r"(not|n't) (a )?(person|human|reviewer)",
+)
+_DECLINED = _any("declin", "reject", "refus", "denied", "turned down", "disapprov", "not approve", "said no", "vetoed")
+_BEFORE = r"(before|already|earlier|previous)"
 
-_declined = _ideas(a_reviewer=_PERSON, declined=_DECLINED, it_did_not_run=_NOT_RUN, not_again=_NOT_AGAIN, unless_the_user_asks=_UNLESS_ASKED)
+_declined = _ideas(
+    a_reviewer=_PERSON,
+    declined=_DECLINED,
+    it_did_not_run=_NOT_RUN,
+    not_again=_NOT_AGAIN,
+    unless_the_user_asks=_UNLESS_ASKED,
+)
 _changed = _ideas(a_reviewer=_PERSON, changed_it=r"chang|edit|modif|replac|alter|amend|adjust")
 _expired = _ideas(
     nobody_decided_in_time=r"in time|time ran out|timed out|time-?out|deadline|expired|too late|waiting time",
     it_did_not_run=_NOT_RUN,
     no_person_refused=_NO_PERSON,
 )
-_cancelled = _ideas(called_off=r"called off|cancel|stopped|aborted|interrupted|withdrawn", no_person_refused=_NO_PERSON)
+_cancelled = _ideas(
+    called_off=r"called off|cancel|stopped|aborted|interrupted|withdrawn",
+    no_person_refused=_NO_PERSON,
+)
 _denied = _ideas(
-    a_rule=r"rule|policy|policies|configur",
+    a_rule=r"rule|polic(y|ies)|configur",
     forbids=r"forbid|forbad|den(y|ied|ies)|not allow|not permit|block|prohibit|disallow|refus",
     nobody_was_asked=_NO_PERSON,
 )
 _repeat_denied = _ideas(
-    same_call_rejected_before=r"(same|identical|this) (very )?call[^.]*" + f"({_DECLINED})" + rf"|({_DECLINED})[^.]*(before|already|earlier)|(before|already|earlier)[^.]*({_DECLINED})",
-    not_put_up_again=r"not (been )?(put up|asked|sent|submitted|raised|shown|presented|reviewed|put to)|no one was asked|nobody was asked|without asking",
+    rejected_before=rf"({_DECLINED})[^.]*{_BEFORE}|{_BEFORE}[^.]*({_DECLINED})",
+    not_put_up_again=_any(
+        r"not (been )?(put up|asked|sent|submitted|raised|shown|presented|reviewed|put to)",
+        r"(no one|nobody) was asked",
+        r"without asking",
+    ),
     not_again=_NOT_AGAIN,
     unless_the_user_asks=_UNLESS_ASKED,
 )
 _unreadable = _ideas(
-    could_not_be_read=r"(not|n't)( be)? (read|pars|understood|decod|valid|interpret)|unreadable|unparsable|invalid|malformed",
+    could_not_be_read=_any(
+        r"(not|n't)( be)? (read|pars|understood|decod|valid|interpret)",
+        r"unreadable|unparsable|invalid|malformed",
+    ),
     it_did_not_run=_NOT_RUN,
     send_it_again=r"again|re-?send|retry|repeat|anew|once more",
 )
-_too_large = _ideas(too_large=r"larg|big|long|exceed|over the limit|more than", it_did_not_run=_NOT_RUN, the_limit=r"[0-9]")
-_invalid_args = _ideas(
-    do_not_fit=r"(not|n't) (fit|match|valid|accepted|conform)|invalid|missing|required|wrong|mismatch|unexpected|validation"
+_too_large = _ideas(
+    too_large=r"larg|big|long|exceed|over the limit|more than",
+    it_did_not_run=_NOT_RUN,
+    the_limit=r"[0-9]",
 )
-_no_such_tool = _ideas(no_such_tool=r"no (such )?tool|unknown|not exist|n't exist|not found|not available|not (a|one of)|no longer")
+_invalid_args = _ideas(
+    do_not_fit=_any(
+        r"(not|n't) (fit|match|valid|accepted|conform)",
+        r"invalid|missing|required|wrong|mismatch|unexpected|validation",
+    )
+)
+_no_such_tool = _ideas(
+    no_such_tool=_any(
+        r"no (such )?tool",
+        r"unknown",
+        r"(not|n't) (exist|found|available|a |one of)",
+        r"no longer",
+    )
+)
 _failed = _ideas(the_tool_failed=r"fail|error|raise|exception|went wrong")
 _unknown_outcome = _ideas(
-    not_known=r"not known|unknown|unclear|can(not|'t) (be )?(know|tell|say)|not certain|uncertain|nobody (can )?know",
+    not_known=_any(
+        r"(not|n't|cannot) (be )?(known|know|tell|say|certain)",
+        r"unknown|unclear|uncertain",
+        r"(nobody|no one) (can )?know",
+    ),
     treat_as_failed=r"fail|did not happen|not done",
     a_reviewer=_PERSON,
 )
@@ -100,7 +148,10 @@ def _legible(value: Any) -> set[str]:
     forms = {json.dumps(value, ensure_ascii=False), json.dumps(value), str(value), repr(value)}
     if not isinstance(value, str):
         compact = (",", ":")
-        forms |= {json.dumps(value, ensure_ascii=False, separators=compact), json.dumps(value, indent=2, ensure_ascii=False)}
+        forms |= {
+            json.dumps(value, ensure_ascii=False, separators=compact),
+            json.dumps(value, indent=2, ensure_ascii=False),
+        }
     if isinstance(value, dict):
         forms.add(json.dumps(value, sort_keys=True, ensure_ascii=False))
     return forms
@@ -137,7 +188,9 @@ def _names_tools(text: str, given: dict[str, Any]) -> list[str]:
 def _cut(text: str, given: dict[str, Any]) -> list[str]:
     """The text stays within the limit, and a number at its end says how much is missing of the whole."""
     size, total = len(text.encode("utf-8", "replace")), given["total_bytes"]
-    problems = [f"{size} bytes are kept, more than {given['kept_at_most']}"] if size > given["kept_at_most"] + 500 else []
+    problems = (
+        [f"{size} bytes are kept, more than {given['kept_at_most']}"] if size > given["kept_at_most"] + 500 else []
+    )
     mark = re.sub(r"(?<=\d)[,_ ](?=\d{3})", "", text[-300:])
     numbers = [int(number) for number in re.findall(r"\d{1,18}", mark)]
     if not any(number == total or abs(total - number - size) <= 500 for number in numbers):

@@ -19,7 +19,7 @@ async def run_program(*command: str, env: Mapping[str, str] | None = None) -> tu
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _PATIENCE)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         process.kill()
         await process.wait()
         return -1, f"{command[0]} did not end within {_PATIENCE:.0f} s"

@@ -24,6 +24,8 @@ class _Look:
     busy: list[str] = field(default_factory=list)
     events: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
+    parents: set[str] = field(default_factory=set)
+    """Open runs that wait for a child."""
 
 
 async def settle(world: World) -> None:
@@ -64,6 +66,8 @@ async def _look_into(world: World, workflow_id: str, look: _Look) -> None:
     look.open.append(workflow_id)
     look.busy += _busy_with(workflow_id, description)
     children = [child.workflow_id for child in description.raw_description.pending_children]
+    if children:
+        look.parents.add(workflow_id)
     await asyncio.gather(*(_look_into(world, child, look) for child in children))
     look.busy += [f"{child} has ended and {workflow_id} does not know" for child in children if child not in look.open]
 

@@ -42,7 +42,9 @@ def build_payload(spec: Json) -> Payload:
     return Payload(metadata=metadata, data=data)
 
 
-async def send_raw(client: Client, workflow_id: str, task_queue: str, channel: str, name: str, payloads: list[Payload]) -> Outcome:
+async def send_raw(
+    client: Client, workflow_id: str, task_queue: str, channel: str, name: str, payloads: list[Payload]
+) -> Outcome:
     """Send the payloads as they are, to a run or to start one."""
     arguments = Payloads(payloads=payloads)
     execution = WorkflowExecution(workflow_id=workflow_id)
@@ -50,7 +52,11 @@ async def send_raw(client: Client, workflow_id: str, task_queue: str, channel: s
     if channel == "signal":
         await service.signal_workflow_execution(
             SignalWorkflowExecutionRequest(
-                namespace=namespace, workflow_execution=execution, signal_name=name, input=arguments, request_id=_new_id()
+                namespace=namespace,
+                workflow_execution=execution,
+                signal_name=name,
+                input=arguments,
+                request_id=_new_id(),
             ),
             timeout=_LIMIT,
         )

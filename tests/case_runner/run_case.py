@@ -79,11 +79,12 @@ async def run_case(case: Case, pool: ServerPool, folder: Path) -> Report:
     began = time.monotonic()
     report = Report(case, list(case.problems))
     if not report.problems:
+        limit = asyncio.timeout(_CASE_LIMIT)
         try:
-            async with asyncio.timeout(_CASE_LIMIT), pool.server(needs_of(case)) as (server, client):
+            async with limit, pool.server(needs_of(case)) as (server, client):
                 report.problems = await _run_in(World(case, server, client, folder))
-        except TimeoutError:
-            report.problems = [f"the case took more than {_CASE_LIMIT:.0f} s"]
+        except TimeoutError as error:
+            report.problems = [f"the case took more than {_CASE_LIMIT:.0f} s" if limit.expired() else str(error)]
         except CaseError as error:
             report.problems = [str(error)]
         except Exception:
@@ -98,9 +99,15 @@ async def _run_in(world: World) -> Problems:
             await world.start_worker()
         for number, step in enumerate(world.case.steps, 1):
             if problems := await _run_step(world, step):
-                return [f"step {number} ({_what(step['do'])}): {problem}" for problem in problems + always.strict_model(world)]
-        return always.strict_model(world) + always.no_call_open(world) + always.no_second_start(world) + (
-            await always.no_failing_tasks(world)
+                return [
+                    f"step {number} ({_what(step['do'])}): {problem}"
+                    for problem in problems + always.strict_model(world)
+                ]
+        return (
+            always.strict_model(world)
+            + always.no_call_open(world)
+            + always.no_second_start(world)
+            + (await always.no_failing_tasks(world))
         )
     finally:
         await world.close()

@@ -23,7 +23,9 @@ _TYPES: dict[str, Any] = {
 CONFIG = "config"
 
 
-def build_model(name: str, params: Json, *, validator: Json | None = None, injected: tuple[str, ...] = ()) -> type[BaseModel]:
+def build_model(
+    name: str, params: Json, *, validator: Json | None = None, injected: tuple[str, ...] = ()
+) -> type[BaseModel]:
     """Return the pydantic model of `params`; the runtime supplies the `injected` ones."""
     fields = {key: _field(f"{name}_{key}", spec) for key, spec in params.items()}
     if validator is not None:

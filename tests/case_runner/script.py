@@ -66,4 +66,3 @@ class CaseModel(ScriptedModel):
     def notes(self) -> Json:
         """Return what the journal keeps of an answer, beside the messages."""
         return {**super().notes(), "agent": self.agent, "subagent": self.subagent}
-

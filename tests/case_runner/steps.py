@@ -77,10 +77,9 @@ async def _round_trip(world: World, do: Json, named: str | None) -> Outcome:
 
 async def _decide(world: World, do: Json, named: str | None) -> Outcome:
     run = world.runs.get(named or MAIN) or Run(MAIN, world.prefix + MAIN)
-    outcomes = []
-    for _ in range(do.get("times", 1)):
-        payload = await Resolver(world, run).fill(do["decide"]) if not outcomes else payload
-        outcomes.append(await deciding.decide(world, payload, do.get("via", "update"), run, named is not None))
+    payload = await Resolver(world, run).fill(do["decide"])
+    via, is_named = do.get("via", "update"), named is not None
+    outcomes = [await deciding.decide(world, payload, via, run, is_named) for _ in range(do.get("times", 1))]
     return outcomes[0] if len(outcomes) == 1 else _joined(outcomes)
 
 
@@ -100,9 +99,7 @@ async def _raw(world: World, do: Json, named: str | None) -> Outcome:
     described = await Resolver(world, run).fill(spec["payloads"])
     payloads = [raw.build_payload(payload) for payload in described]
     try:
-        return await raw.send_raw(
-            world.temporal, run.id, world.task_queue, spec["channel"], spec["name"], payloads
-        )
+        return await raw.send_raw(world.temporal, run.id, world.task_queue, spec["channel"], spec["name"], payloads)
     except TimeoutError as error:
         raise CaseError(f"no answer to the raw {spec['channel']}: {error}") from None
     except Exception as error:

@@ -94,8 +94,7 @@ class RemoteWorker:
         await self._process.kill()
 
 
-async def _serve(path: str) -> None:
-    plan = Plan(**json.loads(Path(path).read_text()))
+async def _serve(plan: Plan) -> None:
     client = await connect(address=plan.address, config_file=None, tls=False)
     builder = plan.builder()
     print("ready", flush=True)
@@ -109,4 +108,4 @@ async def _serve(path: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    asyncio.run(_serve(Plan(**json.loads(Path(sys.argv[1]).read_text()))))

@@ -24,7 +24,7 @@ from turngate.handles import TurnHandle
 from turngate.threads import ThreadHandle
 
 T = TypeVar("T")
-PATIENCE = 20.0
+PATIENCE = 45.0
 """Seconds that one question to the product may take."""
 
 
@@ -46,7 +46,7 @@ async def bounded(work: Coroutine[Any, Any, T], seconds: float = PATIENCE) -> T:
     """Await with a bound."""
     try:
         return await asyncio.wait_for(work, seconds)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise CaseError(f"no answer within {seconds:.0f} s") from None
 
 

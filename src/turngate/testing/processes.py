@@ -39,7 +39,7 @@ class WorkerProcess:
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), _PATIENCE)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             line = b""
         if line.strip() != b"ready":
             await self.kill()
@@ -61,7 +61,7 @@ class WorkerProcess:
             process.send_signal(how)
         try:
             await asyncio.wait_for(process.wait(), _PATIENCE)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             process.kill()
             await process.wait()
 

@@ -24,6 +24,8 @@ class ScriptedReviewer:
     async def __call__(self, approval: Approval) -> dict[str, Any]:
         """Return the next decision."""
         if len(self.seen) >= len(self._decisions):
-            raise AssertionError(f"the reviewer has {len(self._decisions)} decisions, and {approval.id!r} was asked too")
+            raise AssertionError(
+                f"the reviewer has {len(self._decisions)} decisions, and {approval.id!r} was asked too"
+            )
         self.seen.append(approval)
         return dict(self._decisions[len(self.seen) - 1])

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
 from temporalio.client import Client, WorkflowHandle
-from temporalio.testing import TimeSkipper
+from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from turngate.devserver import TIME_SKIPPING, DevServer
 
@@ -35,8 +35,9 @@ async def pass_time(client: Client, workflow_ids: Iterable[str], duration: timed
 
     Needs a server with `time_skipping`. Time never skips by itself, or a turn that waits for a person would jump
     to its deadline. Returns early for a run that ends meanwhile, or that no worker serves at its next timer.
+    Time does not pass in a run that waits for a child: name the child instead. Raises TimeoutError for such a run.
     """
-    skipper = TimeSkipper(client)
+    skipper = TimeSkipper(client, config=TimeSkippingConfig(disable_propagation=True))
     handles = [client.get_workflow_handle(workflow_id) for workflow_id in workflow_ids]
     await asyncio.gather(*(_pass_in(skipper, handle, duration) for handle in handles))
 
