@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
 
     from turngate.contracts import (
+        MAX_VALUES,
         Json,
         Message,
         Recorded,
@@ -162,7 +163,7 @@ class AgentThread:
 
     def _begin(self, raw: Any) -> None:
         try:
-            data = payloads.read(raw, INPUT_LIMIT)
+            data = payloads.read(raw, INPUT_LIMIT, MAX_VALUES)
             if isinstance(data, dict) and "carried" in data and workflow.info().continued_run_id:
                 carried = ThreadState.model_validate(json.loads(zlib.decompress(base64.b85decode(data["carried"]))))
                 carried.turns += self.state.turns

@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
 
     from turngate.contracts import (
+        MAX_VALUES,
         RESULT_LIMIT,
         Approval,
         ApprovalContext,
@@ -256,7 +257,7 @@ class AgentTurn:
         info = workflow.info()
         try:
             _fit_to_start(info)
-            data = payloads.read(raw, INPUT_LIMIT)
+            data = payloads.read(raw, INPUT_LIMIT, MAX_VALUES)
             if isinstance(data, dict) and "turngate" in data and (info.parent or info.continued_run_id):
                 self._start = TurnStart.model_validate(data)
             else:
@@ -486,9 +487,7 @@ class AgentTurn:
         return self._approvals(self.ledger.items, request)
 
     def _approvals(self, items: Sequence[Any], request: Any) -> Json:
-        start = request.get("start", 0) if isinstance(request, dict) else 0
-        views = [self.ledger.view(item).to_json() for item in items]
-        found, _, after = conversation.page(views, request)
+        found, start, after = conversation.page(items, request, show=lambda item: self.ledger.view(item).to_json())
         return {"approvals": found, "children": list(self.children.values()), "start": start, "next": after}
 
     @workflow.query(name="messages", description='The conversation, in pages: {"start"?: 0, "limit"?: 50}.')

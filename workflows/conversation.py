@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from temporalio import workflow
@@ -91,15 +91,22 @@ def segments(messages: Sequence[Message], size: int, inline_limit: int, before: 
     return [*parts, Segment(workflow_id=info.workflow_id, run_id=info.run_id, start=0, count=len(messages))]
 
 
-def page(items: Sequence[Any], request: Any, *, budget: int = PAGE_LIMIT - 16_384) -> tuple[list[Any], int, int | None]:
+def page(
+    items: Sequence[Any],
+    request: Any,
+    *,
+    show: Callable[[Any], Any] = lambda item: item,
+    budget: int = PAGE_LIMIT - 16_384,
+) -> tuple[list[Any], int, int | None]:
     """Return the items from `start`, at most `limit` and within the budget, and where the next page starts.
 
-    A single item over the budget comes alone: no page is ever empty before the end.
+    `show` is what is done to an item that gets onto the page. A single item over the budget comes alone: no page is
+    ever empty before the end.
     """
     start, limit = _bounds(request, len(items))
     found: list[Any] = []
     size = 0
-    for item in items[start : start + limit]:
+    for item in map(show, items[start : start + limit]):
         size += json_size(item)
         if found and size > budget:
             break

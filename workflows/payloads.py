@@ -8,19 +8,19 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from turngate.contracts import DECISION_LIMIT
+    from turngate.contracts import DECISION_LIMIT, MAX_DECISION_VALUES
     from turngate.decisions import loads, value_ok
     from turngate.errors import RefusedError, refuse
 
 
-def read(raw: Any, limit: int = DECISION_LIMIT) -> Any:
+def read(raw: Any, limit: int = DECISION_LIMIT, values: int = MAX_DECISION_VALUES) -> Any:
     """Return the JSON value of a raw payload. Raises RefusedError, and nothing else, for everything that is none."""
     if not isinstance(raw, RawValue):
         raise refuse("malformed", "send exactly one argument: a JSON object")
     payload = raw.payload
     encoding = payload.metadata.get("encoding", b"")[:100].decode("ascii", "replace")
     if encoding == "json/plain":
-        return loads(payload.data, limit)
+        return loads(payload.data, limit, values)
     if encoding in ("", "binary/null", "binary/plain", "binary/undecodable"):
         raise refuse(
             "malformed", f"the payload is no JSON (its encoding is {encoding or 'missing'!r}): send json/plain"
@@ -28,7 +28,7 @@ def read(raw: Any, limit: int = DECISION_LIMIT) -> Any:
     try:
         value = workflow.payload_converter().from_payload(payload)
         if isinstance(value, (dict, str)):
-            value_ok(value)
+            value_ok(value, values)
             return value
     except RefusedError:
         raise

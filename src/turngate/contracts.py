@@ -34,8 +34,11 @@ HELD_LIMIT = 64
 REFUSED_KEPT = 20
 MAX_DEPTH = 100
 """Nested deeper than this, JSON from outside is refused."""
-MAX_VALUES = 100_000
-"""With more values than this, JSON from outside is refused."""
+MAX_VALUES = 50_000
+"""With more values than this, the input of a run is refused: looking at each takes time that a server task has not."""
+MAX_DECISION_VALUES = 20_000
+MAX_DECISIONS = 1000
+"""Values and decisions of one request to `decide`."""
 CONTEXT_LIMIT = 64 * KIB
 """Bytes of a request's context, metadata and `review_also` together: they travel with every call."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
-from turngate.contracts import DECISION_LIMIT, MAX_DEPTH, MAX_VALUES, Json, Strict, json_size
+from turngate.contracts import DECISION_LIMIT, MAX_DECISION_VALUES, MAX_DECISIONS, MAX_DEPTH, Json, Strict, json_size
 from turngate.durations import seconds
 from turngate.errors import MalformedError, Refusal, RefusedError, refuse
 
@@ -118,8 +118,8 @@ class Submission:
     positional: bool = False
 
 
-def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
-    """Parse strict JSON: no NaN, no lone surrogates, no key twice, bounded depth.
+def loads(data: bytes | str, limit: int = DECISION_LIMIT, values: int = MAX_DECISION_VALUES) -> Any:
+    """Parse strict JSON: no NaN, no lone surrogates, no key twice, bounded depth, at most so many bytes and values.
 
     Raises MalformedError or TooLargeError.
     """
@@ -127,8 +127,11 @@ def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
         raise too_large(len(data))
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
+        # Before parsing, which calls us for every object.
+        if text.count("{") > values:
+            raise _too_many_values(values)
         value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
-        value_ok(value)
+        value_ok(value, values)
         # `1e15` is four characters on the way in and eighteen on the way out.
         if len(data) > limit // 5 and (size := json_size(value)) > limit:
             raise too_large(size)
@@ -141,7 +144,7 @@ def loads(data: bytes | str, limit: int = DECISION_LIMIT) -> Any:
     return value
 
 
-def value_ok(value: Any) -> None:
+def value_ok(value: Any, values: int = MAX_DECISION_VALUES) -> None:
     """Raise MalformedError for what JSON text can spell but UTF-8 or we can't hold; TooLargeError for too many values.
 
     Not recursive, and bounded in number as well: half a million empty objects fit into 2 MB and hold the worker for
@@ -154,8 +157,8 @@ def value_ok(value: Any) -> None:
         seen += 1
         if depth > MAX_DEPTH:
             raise refuse("malformed", f"the JSON is nested deeper than {MAX_DEPTH}")
-        if seen + len(waiting) > MAX_VALUES:
-            raise refuse("too_large", f"the JSON holds more than {MAX_VALUES} values")
+        if seen + len(waiting) > values:
+            raise _too_many_values(values)
         if isinstance(value, list):
             waiting.extend((item, depth + 1) for item in value)
         elif isinstance(value, dict):
@@ -174,6 +177,15 @@ def _scalar_ok(value: Any) -> None:
             raise refuse("malformed", "a text holds half a character (a lone surrogate)") from None
     elif isinstance(value, float) and not math.isfinite(value):
         raise refuse("malformed", "NaN and Infinity are not JSON")
+
+
+def _too_many_values(values: int) -> RefusedError:
+    return refuse("too_large", f"the JSON holds more than {values} values")
+
+
+def _few(entries: Sequence[Any] | Json) -> None:
+    if len(entries) > MAX_DECISIONS:
+        raise refuse("too_large", f"the request has {len(entries)} decisions; {MAX_DECISIONS} are the limit")
 
 
 def too_large(size: int) -> RefusedError:
@@ -226,6 +238,7 @@ def _list(payload: Json) -> Submission:
     items = payload["decisions"]
     if not isinstance(items, list) or not items:
         raise refuse("malformed", "'decisions' must be a list with at least one decision", "decisions")
+    _few(items)
     shared = payload.get("reviewer")
     if shared is not None and (not isinstance(shared, str) or len(shared) > 256):
         raise refuse("malformed", "'reviewer' must be a text of at most 256 characters", "reviewer")
@@ -238,6 +251,7 @@ def _list(payload: Json) -> Submission:
 
 
 def _map(payload: Json) -> Submission:
+    _few(payload)
     entries = []
     for approval_id, item in payload.items():
         if item.get("approval_id") is not None:
