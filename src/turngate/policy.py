@@ -51,11 +51,12 @@ class Deny:
 
 
 class _Abstain(Enum):
+    """A policy's answer: no opinion; the next policy is asked."""
+
     ABSTAIN = "abstain"
 
 
 ABSTAIN = _Abstain.ABSTAIN
-"""A policy's answer: no opinion; the next one is asked."""
 
 Policy = Callable[[PolicyContext], Any]
 Tags = Sequence[str] | Callable[[PolicyContext], Any]
