@@ -48,9 +48,11 @@ FOREVER = timedelta(days=3650)
 """The timer of a pause without a deadline: its summary is what the UI's first page shows of the pause."""
 
 DECIDE = (
-    'Decide about a waiting call. One JSON object: {"approval_id": "...", "type": "approve" | "edit" | "reject" |'
-    ' "respond" | "answer", "reviewer"?: "you", ...}. The query `pending` lists what waits.'
+    'Decide about a call that waits. Data: {"approval_id": "...", "type": "approve" | "edit" | "reject" | "respond" |'
+    ' "answer", ...}. Ready ones to copy stand under User Metadata; the query `pending` has everything.'
 )
+STOP = 'Stop the turn. Data: {"reason"?: "...", "reviewer"?: "you"}. What waits is cancelled and does not run.'
+REVOKE = 'Take back a remembered decision. Data: {"rule_id": "..."} or {"tool": "..."}. The query `rules` lists them.'
 
 
 @workflow.defn(name="AgentTurn")
@@ -391,20 +393,18 @@ class AgentTurn:
         finally:
             self._sender = _sender_of(payload)
 
-    @workflow.signal(name="stop", description="Stop the turn, as the update of this name does.")
+    @workflow.signal(name="stop", description=STOP)
     def stop_by_signal(self, raw: RawValue) -> None:
         """Stop; a thread stops its open turn so."""
         self._may_stop(raw)
         self._stopping = True
 
-    @workflow.signal(name="revoke_rule", description="Take back remembered rules, as the update of this name does.")
+    @workflow.signal(name="revoke_rule", description=REVOKE)
     def revoke_rule_by_signal(self, raw: RawValue) -> None:
         """Take back rules; a thread hands a revocation to its open turn so."""
         self.ledger.revoke_rule(payloads.read(raw), workflow.now())
 
-    @workflow.update(
-        name="stop", description='Stop the turn: {"reason"?: "...", "reviewer"?: "you"}. What waits is cancelled.'
-    )
+    @workflow.update(name="stop", description=STOP)
     def stop(self, raw: RawValue) -> Json:
         """Ask the turn to end now; it returns what there is."""
         self._stopping = True
@@ -437,9 +437,7 @@ class AgentTurn:
         self.ledger.examine_reassign(payload, workflow.now())
         self._signing.check_reassign(payload)
 
-    @workflow.update(
-        name="revoke_rule", description='Take back a remembered rule: {"rule_id": "..."} or {"tool": "..."}.'
-    )
+    @workflow.update(name="revoke_rule", description=REVOKE)
     def revoke_rule(self, raw: RawValue) -> Json:
         """Take back remembered rules."""
         return {"revoked": [rule.to_json() for rule in self.ledger.revoke_rule(payloads.read(raw), workflow.now())]}
