@@ -1,0 +1,1 @@
+"""Histories of every workflow shape, recorded from released versions and replayed in CI."""
