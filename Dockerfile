@@ -27,5 +27,5 @@ EXPOSE 9464
 # The worker is well while it polls: a poller count above zero in its own metrics.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s CMD ["python", "-c", "import re, urllib.request as u; \
 t = u.urlopen('http://127.0.0.1:9464/metrics', timeout=4).read().decode(); \
-raise SystemExit(not re.search(r'^temporal_num_pollers\\{.*\\} [1-9]', t, re.M))"]
+raise SystemExit(not re.search('^temporal_num_pollers[{].*[}] [1-9]', t, re.M))"]
 ENTRYPOINT ["python", "worker.py"]
