@@ -32,6 +32,7 @@ async def main(
     namespace: str | None = None,
     profile: str | None = None,
     data_converter: Annotated[str | None, Parameter(env_var="TURNGATE_DATA_CONVERTER")] = None,
+    notifiers: Annotated[str | None, Parameter(env_var="TURNGATE_NOTIFIERS")] = None,
     deployment: Annotated[str | None, Parameter(env_var="TURNGATE_DEPLOYMENT")] = None,
     build_id: Annotated[str | None, Parameter(env_var="TURNGATE_BUILD_ID")] = None,
     versioning: Annotated[Versioning, Parameter(env_var="TURNGATE_VERSIONING")] = "auto_upgrade",
@@ -56,6 +57,8 @@ async def main(
         The profile of temporal.toml.
     data_converter
         module:attribute of a DataConverter, for payload encryption or external storage.
+    notifiers
+        module:attribute of the mapping from the names that agents use to notifiers.
     deployment
         The deployment's name, for Worker Versioning; with --build-id.
     build_id
@@ -83,6 +86,7 @@ async def main(
         client,
         loaded,
         task_queue=task_queue,
+        notifiers=load(notifiers) if notifiers else None,
         deployment=deployment,
         build_id=build_id,
         versioning=versioning,
