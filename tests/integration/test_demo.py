@@ -20,6 +20,7 @@ from typing import Self
 import pytest
 from langchain_core.messages import ToolMessage
 
+from tests.integration.openai_server import OpenAIServer, Says
 from turngate import TurngateClient
 from turngate.contracts import Approval, ApprovalStatus, Resolution
 from turngate.demo import orders, script
@@ -74,6 +75,28 @@ def test_without_a_terminal_somebody_must_say_yes() -> None:
     done = subprocess.run(DEMO, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
     assert done.returncode == 1
     assert "add --yes" in done.stderr
+
+
+@pytest.mark.server
+def test_a_real_model_is_asked_over_the_wire(tmp_path: Path) -> None:
+    """With `--model` the provider decides what is proposed; the demo's own answers fit any proposal."""
+    write = ("w", "write_file", {"path": "old.csv", "query": script.ARCHIVE_QUERY})
+    delete, look = ("d", "execute_sql", {"query": script.DELETE}), ("s", "execute_sql", {"query": script.COUNT_QUERY})
+    again = ("d2", "execute_sql", {"query": script.DELETE})
+    answers = [Says(None, calls) for calls in ((write,), (delete,), (look,), (again,))]
+    with OpenAIServer([*answers, Says("All done.")]) as openai:
+        done = subprocess.run(
+            [*DEMO, "--yes", "--model", "openai:gpt-5", "--folder", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env={**os.environ, "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": openai.base_url},
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert openai.problems == []
+    assert "openai:gpt-5" in done.stdout
+    assert "Count with a SELECT" in openai.sent(2)[-1]["content"]
+    assert "All done." in done.stdout
 
 
 @pytest.mark.server
