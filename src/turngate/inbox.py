@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,8 +30,10 @@ _log = logging.getLogger(__name__)
 
 AT_ONCE = 20
 """Runs asked at the same time."""
+_PATIENCE = 5.0
+"""Seconds to wait for one run's answer."""
 _HOPELESS = 3
-"""Unanswered questions on a task queue after which its other runs are not asked any more."""
+"""Unanswered questions on a task queue that has answered none, after which its other runs are not asked."""
 
 _UNREAD = "/?"
 
@@ -110,13 +113,15 @@ class Inbox:
     wanted: Filter
     indexed: Callable[[], Awaitable[bool]]
     notes: list[str] = field(default_factory=list)
-    _silent: dict[str, int] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
+    _unanswered: Counter[str] = field(default_factory=Counter)
 
     def __await__(self) -> Generator[Any, None, Listing]:
         return self._list().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Approval]:
-        self._silent.clear()
+        self._answered.clear()
+        self._unanswered.clear()
         runs = await self._runs()
         async for approvals in in_order(runs, self._ask, AT_ONCE):
             for approval in approvals:
@@ -136,24 +141,30 @@ class Inbox:
         return await rpc.listed(self.client, query)
 
     async def _ask(self, run: WorkflowExecution) -> list[Approval]:
-        queue = run.task_queue
-        if self._silent.get(queue, 0) >= _HOPELESS:
-            return self._known(run)
-        try:
-            approvals, _ = await pending_of(self.client, run.id)
-        except NoWorkerError:
-            self._silent[queue] = self._silent.get(queue, 0) + 1
-            return self._known(run)
-        except RefusedError:
-            return []  # It has ended and is gone.
-        except ServerError as error:
-            self._note(str(error))
-            return self._known(run)
-        return approvals
+        """Ask a run, twice where it does not answer: a worker with much to replay may be slow."""
+        problem: ServerError | None = None
+        for _ in range(2):
+            if self._hopeless(run.task_queue):
+                break
+            try:
+                approvals, _children = await pending_of(self.client, run.id, limit=_PATIENCE)
+            except RefusedError:
+                return []  # It has ended and is gone.
+            except ServerError as error:
+                problem = error
+                self._unanswered[run.task_queue] += 1
+            else:
+                self._answered.add(run.task_queue)
+                return approvals
+        return self._known(run, problem)
 
-    def _known(self, run: WorkflowExecution) -> list[Approval]:
-        """What visibility knows of a run that nobody answers for."""
-        note = NO_WORKER.format(queue=run.task_queue)
+    def _hopeless(self, queue: str) -> bool:
+        return queue not in self._answered and self._unanswered[queue] >= _HOPELESS
+
+    def _known(self, run: WorkflowExecution, problem: ServerError | None) -> list[Approval]:
+        """What visibility knows of a run that does not answer."""
+        silent = problem is None or isinstance(problem, NoWorkerError)
+        note = NO_WORKER.format(queue=run.task_queue) if silent else str(problem)
         self._note(note)
         found = run.typed_search_attributes
         kinds = [entry.partition(":") for entry in found.get(attributes.WAITING) or ()]

@@ -36,8 +36,13 @@ async def query(
     """Ask a run. Raises UnknownApprovalError for a run that does not exist, NoWorkerError where nobody answers."""
     handle = client.get_workflow_handle(turn_id)
     args = [] if arg is None else [arg]
-    with explained(turn_id):
-        answer = await handle.query(name, args=args, rpc_timeout=timedelta(seconds=limit))
+    try:
+        with explained(turn_id):
+            # `rpc_timeout` alone bounds one attempt, and the SDK makes several.
+            async with asyncio.timeout(limit):
+                answer = await handle.query(name, args=args, rpc_timeout=timedelta(seconds=limit))
+    except TimeoutError as error:
+        raise no_worker(turn_id) from error
     return answer if isinstance(answer, dict) else {}
 
 
