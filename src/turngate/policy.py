@@ -23,7 +23,17 @@ from turngate.contracts import Json, Verdict
 from turngate.errors import ConfigError
 from turngate.interrupts import InterruptOnConfig, matching
 
-__all__ = ["ABSTAIN", "Allowlist", "Deny", "Denylist", "InterruptOnConfig", "Opinion", "Policy", "PolicyContext", "Predicate"]
+__all__ = [
+    "ABSTAIN",
+    "Allowlist",
+    "Deny",
+    "Denylist",
+    "InterruptOnConfig",
+    "Opinion",
+    "Policy",
+    "PolicyContext",
+    "Predicate",
+]
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,16 @@ async def record(client: Client, shape: Shape, folder: Path) -> None:
     for number, history in enumerate(found):
         name = shape.name if number == 0 else f"{shape.name}-{number}"
         events = json.loads(history.to_json())
-        (folder / f"{name}.json").write_text(json.dumps({"id": history.workflow_id, "history": events}, indent=1) + "\n")
+        (folder / f"{name}.json").write_text(
+            json.dumps({"id": history.workflow_id, "history": events}, indent=1) + "\n"
+        )
         print(f"{name}: {len(history.events)} events")
 
 
 async def family(client: Client, workflow_id: str) -> AsyncIterator[WorkflowHistory]:
     """The histories of all runs of this workflow, and of its children."""
-    run_id = (await client.get_workflow_handle(workflow_id).describe()).raw_description.workflow_execution_info.first_run_id
+    described = await client.get_workflow_handle(workflow_id).describe()
+    run_id = described.raw_description.workflow_execution_info.first_run_id
     while run_id:
         history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
         yield history

@@ -18,11 +18,14 @@ GOOD_EDIT = {"name": "pay", "args": {"n": 1}}
     [
         ({"approval_id": "a", "type": "edit"}, ("edited_action",)),
         ({"approval_id": "a", "type": "edit", "edited_action": None}, ("edited_action",)),
-        ({"approval_id": "a", "type": "edit", "edited_action": {"name": "x", "args": None}}, ("edited_action", "args")),
+        ({"approval_id": "a", "type": "edit", "edited_action": {"name": "x"}}, ("edited_action", "args")),
         ({"approval_id": "a", "type": "edit", "edited_action": {"args": {}}}, ("edited_action", "name")),
         ({"approval_id": "a", "type": "edit", "edited_action": {**GOOD_EDIT, "id": 1}}, ("edited_action", "id")),
         ({"approval_id": "a", "type": "edit", "edited_action": GOOD_EDIT, "args": {}}, ("args",)),
-        ({"approval_id": "a", "type": "edit", "edited_action": GOOD_EDIT, "editedAction": GOOD_EDIT}, ("editedAction",)),
+        (
+            {"approval_id": "a", "type": "edit", "edited_action": GOOD_EDIT, "editedAction": GOOD_EDIT},
+            ("editedAction",),
+        ),
         ({"approval_id": "a", "type": "reject", "message": "x", "reason": "x"}, ("reason",)),
         ({"approval_id": "a", "type": "approve", "reason": "x"}, ("reason",)),
         ({"approval_id": "a", "type": "approve", "message": "x"}, ("message",)),
@@ -35,7 +38,7 @@ GOOD_EDIT = {"name": "pay", "args": {"n": 1}}
         ({"approval_id": 5, "type": "approve"}, ("approval_id",)),
         ({"approval_id": "a", "type": "respond", "message": None}, ("message",)),
         ({"approval_id": "a", "type": "answer"}, ("value",)),
-        ({"approval_id": "a", "type": "approve", "remember": {"scope": "ever", "match": "tool"}}, ("remember", "scope")),
+        ({"approval_id": "a", "type": "approve", "remember": {"scope": "x", "match": "tool"}}, ("remember", "scope")),
         ({"approval_id": "a", "type": "approve", "remember": {"match": "tool"}}, ("remember", "scope")),
     ],
 )

@@ -54,7 +54,10 @@ def deep(levels: int) -> dict[str, Any]:
         {"properties": {"a": {"$ref": "other.json#/x"}}},
         {"$ref": "#"},
         {"$ref": "#/$defs/missing"},
-        {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
+        {
+            "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}},
+            "$ref": "#/$defs/a",
+        },
         deep(40),
         {"type": "objekt"},
         {"$schema": "http://127.0.0.1:1/own-draft"},
