@@ -24,8 +24,9 @@ FRESH = timedelta(seconds=30)
 PATIENCE = timedelta(minutes=15)
 """How long one notification is tried again; after that it comes too late to be of use."""
 INLINE = 16 * KIB
-INLINE_BUDGET = 256 * KIB
-"""Bytes of approvals that one server task carries to notifiers; what is over goes by reference."""
+"""Bytes of an approval that travels with its notification; a longer one is read from the run."""
+AT_ONCE = 32
+"""Notifications under way for all notifiers together: so many fit into one server task, which takes 4 MB."""
 _ASKING = ("requested", "reminder", "escalated")
 
 
@@ -45,7 +46,8 @@ class Announcer:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._open: dict[asyncio.Task[None], tuple[Unsent, datetime]] = {}
-        self._room = 0
+        # Each notifier has its own queue, so that one that hangs keeps nobody else waiting.
+        self._queues: dict[str, asyncio.Semaphore] = {}
         self.failed = 0
 
     @property
@@ -61,7 +63,6 @@ class Announcer:
     def announce(self) -> None:
         """Take the ledger's notices and send them on their way."""
         notices, self._turn.ledger.notices = self._turn.ledger.notices, []
-        self._room = INLINE_BUDGET
         for notice in notices:
             if notice.kind not in _ASKING:
                 self._stop_asking(notice.item)
@@ -72,7 +73,6 @@ class Announcer:
 
     def resume(self, unsent: Sequence[Unsent]) -> None:
         """Send what the run before could not."""
-        self._room = INLINE_BUDGET
         for one in unsent:
             item = self._turn.ledger[one.approval_id]
             if item.open or one.kind not in _ASKING:
@@ -94,18 +94,20 @@ class Announcer:
         unsent = Unsent(
             kind=notice.kind, approval_id=notice.item.approval.id, ordinal=notice.ordinal, notifier=notifier
         )
-        task = asyncio.create_task(self._send(notice, notifier, self._shown(notice.item)))
+        task = asyncio.create_task(self._send(notice, notifier))
         self._open[task] = (unsent, workflow.now())
         task.add_done_callback(lambda done: self._open.pop(done, None))
 
+    def _queue(self, notifier: str) -> asyncio.Semaphore:
+        if notifier not in self._queues:
+            share = AT_ONCE // max(len(self._turn.state.settings.notifiers), 1)
+            self._queues[notifier] = asyncio.Semaphore(max(share, 1))
+        return self._queues[notifier]
+
     def _shown(self, item: Item) -> Json:
-        """The approval, or its place for a long one: many at once must stay under the limit of one server task."""
+        """The approval; for a long one its place, so that history does not hold it again and again."""
         shown = self._turn.ledger.view(item).to_json()
-        size = json_size(shown)
-        if size > min(INLINE, self._room):
-            return {"index": self._turn.ledger.items.index(item)}
-        self._room -= size
-        return shown
+        return shown if json_size(shown) <= INLINE else {"index": self._turn.ledger.items.index(item)}
 
     def _stop_asking(self, item: Item) -> None:
         """Nobody is asked for a decision any more that was taken while a notifier was down."""
@@ -113,16 +115,25 @@ class Announcer:
             if unsent.approval_id == item.approval.id and unsent.kind in _ASKING:
                 task.cancel()
 
-    async def _send(self, notice: Notice, notifier: str, approval: Json) -> None:
-        message: dict[str, Any] = {"key": notice.key, "kind": notice.kind, "notifier": notifier, "approval": approval}
+    async def _send(self, notice: Notice, notifier: str) -> None:
         try:
-            await workflow.execute_activity(
-                "notify",
-                message,
-                start_to_close_timeout=timedelta(seconds=30),
-                schedule_to_close_timeout=PATIENCE,
-                retry_policy=RetryPolicy(maximum_interval=timedelta(minutes=1)),
-                summary=f"{notice.kind}: {notice.item.approval.name}"[:200],
-            )
+            async with self._queue(notifier):
+                await self._tell(notice, notifier)
         except ActivityError as error:
             self.failed += not is_cancelled_exception(error)
+
+    async def _tell(self, notice: Notice, notifier: str) -> None:
+        message: dict[str, Any] = {
+            "key": notice.key,
+            "kind": notice.kind,
+            "notifier": notifier,
+            "approval": self._shown(notice.item),
+        }
+        await workflow.execute_activity(
+            "notify",
+            message,
+            start_to_close_timeout=timedelta(seconds=30),
+            schedule_to_close_timeout=PATIENCE,
+            retry_policy=RetryPolicy(maximum_interval=timedelta(minutes=1)),
+            summary=f"{notice.kind}: {notice.item.approval.name}"[:200],
+        )
