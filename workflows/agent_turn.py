@@ -220,7 +220,8 @@ class AgentTurn:
             if state.settings.search_attributes:
                 request = state.asked()
                 workflow.upsert_search_attributes(surface.upserts(pause, request.agent, request.thread_id))
-        waiting = [details.Waiting(self.ledger.view(item), item.plan) for item in self.ledger.waiting()]
+        signed = state.settings.signed
+        waiting = [details.Waiting(self.ledger.view(item), item.plan, signed) for item in self.ledger.waiting()]
         workflow.set_current_details(
             details.page(waiting, self.ledger.state.refused, namespace=workflow.info().namespace)
         )
@@ -247,7 +248,8 @@ class AgentTurn:
     def _should_move(self) -> bool:
         """Whether history is long and nothing but people is waited for."""
         quiet = self.calls.quiet and self._signing.quiet and self._announcer.quiet
-        return quiet and workflow.info().is_continue_as_new_suggested()
+        # A signal that the guard still holds back would be lost.
+        return quiet and workflow.info().is_continue_as_new_suggested() and workflow.all_handlers_finished()
 
     def _continue_as_new(self) -> NoReturn:
         self.state.ledger, self.state.unsent = self.ledger.state, self._announcer.unsent

@@ -7,7 +7,7 @@ costs no event. The safest answer comes first and can be sent as it stands.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,8 +18,10 @@ from turngate.workflows.markdown import code, json_to_copy, json_to_read, line, 
 PAGE_LIMIT = 19_000
 """Bytes; the documented limit of Temporal Cloud is 20 kB."""
 _TABLE_LIMIT = 7000
-_CALL_LIMIT = 4000
+_ARGUMENTS_LIMIT = 4000
 _VALUE_LIMIT = 1500
+_LEAST = 40
+_ELSEWHERE = "read the rest with query `pending` before you decide"
 _DESCRIPTION_LIMIT = 800
 _EDIT_LIMIT = 1500
 _ORDER = ("reject", "respond", "answer", "approve", "edit")
@@ -31,8 +33,8 @@ _EFFECTS = {
         "edit": "it runs with your arguments instead",
     },
     "recovery": {
-        "reject": "it does not run again; the model is told that nobody knows whether it took effect",
-        "respond": "it did take effect; your text goes to the model as its result",
+        "reject": "it does not run again; the model is told what is known",
+        "respond": "it does not run again; your text goes to the model as its result",
         "approve": "it runs again, with the same arguments",
     },
     "question": {
@@ -44,7 +46,11 @@ _PLACEHOLDERS: dict[str, Json] = {
     "respond": {"message": "YOUR TEXT"},
     "answer": {"value": "YOUR ANSWER"},
 }
-_SILENCE = {"reject": "it is rejected", "approve": "it RUNS unseen", "respond": "a fixed text answers it"}
+_SILENCE = {
+    "reject": "it is rejected",
+    "approve": "**it runs** without a decision",
+    "respond": "a fixed text becomes its result",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,30 @@ class Waiting:
 
     approval: Approval
     plan: CallPlan
+    signed: bool = False
+
+    @property
+    def effects(self) -> Mapping[str, str]:
+        """What each decision leads to, in words."""
+        if self.plan.human:
+            return {"respond": "your text goes to the model; there is nothing to run"}
+        return _EFFECTS[self.approval.type]
+
+    def answer(self, kind: str) -> Json:
+        """Return a decision that only lacks what the reviewer has to say."""
+        approval = self.approval
+        proposal = approval.proposal
+        answer: Json = {"approval_id": approval.id, "type": kind}
+        if kind != "reject" or proposal:
+            answer["digest"] = proposal.digest if proposal else approval.digest
+        if approval.reviewers or approval.quorum.required > 1:
+            answer["reviewer"] = "YOUR NAME"
+        if kind == "edit":
+            args = proposal.args if proposal else approval.args
+            answer["edited_action"] = {"name": approval.name, "args": args}
+        if self.signed:
+            answer["token"] = "YOUR SIGNATURE"
+        return answer | _PLACEHOLDERS.get(kind, {})
 
 
 def page(waiting: Sequence[Waiting], refused: Sequence[Refused], namespace: str = "default") -> str:
@@ -64,7 +94,7 @@ def page(waiting: Sequence[Waiting], refused: Sequence[Refused], namespace: str 
     if refused:
         blocks.append(_refusals(refused))
     if waiting:
-        shell = _shell(waiting[0].approval, namespace)
+        shell = _shell(waiting[0], namespace)
         room = PAGE_LIMIT - _size(blocks) - len(shell.encode()) - 200
         blocks += _sections(waiting, room)
         blocks.append(shell)
@@ -75,7 +105,7 @@ def _heading(waiting: Sequence[Waiting]) -> str:
     if len(waiting) > 1:
         return f"## {len(waiting)} calls wait for a decision"
     approval = waiting[0].approval
-    what = {"question": "asks a question", "recovery": "was interrupted"}
+    what = {"question": "asks a question", "recovery": "needs a look"}
     return f"## {line(approval.name)} {what.get(approval.type, 'waits for a decision')}"
 
 
@@ -141,7 +171,7 @@ def _section(number: int | None, one: Waiting) -> str:
     blocks = [] if number is None else [f"### {number}. {line(_cut(approval.name, 80))}"]
     if description := _description(approval):
         blocks.append(description)
-    blocks += [_arguments(approval), _facts(one), *_answers(approval)]
+    blocks += [_arguments(approval), _facts(one), *_answers(one)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -158,34 +188,36 @@ def _description(approval: Approval) -> str:
 
 def _arguments(approval: Approval) -> str:
     if approval.type == "question":
-        return "\n".join(_value(approval.question))
+        return "\n".join(_value(approval.question, _ARGUMENTS_LIMIT))
     shown = approval.proposal.args if approval.proposal else approval.args
-    lines = [entry for key, value in shown.items() for entry in _argument(key, value)]
+    lines: list[str] = []
+    room = _ARGUMENTS_LIMIT
+    for key, value in shown.items():
+        if room < _LEAST:
+            lines.append(f"**cut here**, {len(shown)} arguments in all: {_ELSEWHERE}")
+            break
+        first, *more = _value(value, min(room, _VALUE_LIMIT))
+        entry = [f"{code(visible(_cut(key, 100)) or ' ')}: {first}", *more]
+        lines += entry
+        room -= _size(entry)
     return "\n".join(lines) or "no arguments"
 
 
-def _argument(key: str, value: object) -> Iterable[str]:
-    first, *more = _value(value)
-    return [f"{code(visible(_cut(key, 100)) or ' ')}: {first}", *more]
-
-
-def _value(value: object) -> list[str]:
-    size = json_size(value)
-    lines: list[str] = []
-    room = _VALUE_LIMIT
-    for entry in json_to_read(value):
-        kept = _cut(entry, room)
-        lines.append(code(kept))
-        room -= len(kept.encode())
-        if kept != entry or room < 4:
-            lines.append(f"**cut here**, {size} bytes in all: read the rest with query `pending` before you decide")
-            break
-    return lines
+def _value(value: object, room: int) -> list[str]:
+    """Return JSON as lines of code within `room` bytes, with a mark that nobody overlooks where there is more."""
+    kept: list[str] = []
+    for text in json_to_read(value, room + 1):
+        if len(text.encode()) > room:
+            mark = f"**cut here**, {json_size(value)} bytes in all: {_ELSEWHERE}"
+            return [*kept, code(_cut(text, max(room, _LEAST))), mark]
+        kept.append(code(text))
+        room -= len(text.encode()) + 1
+    return kept
 
 
 def _facts(one: Waiting) -> str:
     approval, plan = one.approval, one.plan
-    facts = [f"Warning: {line(_cut(warning, 300))}" for warning in approval.warnings]
+    facts = [f"Warning: {line(_cut(warning, 300))}" for warning in approval.warnings[:5]]
     if approval.repeat_of:
         facts.append(f"The same call was rejected before, as {code(approval.repeat_of)}")
     if approval.tags:
@@ -203,37 +235,22 @@ def _facts(one: Waiting) -> str:
 # --- Answers to paste --------------------------------------------------------------------------------------------
 
 
-def _answers(approval: Approval) -> Iterator[str]:
-    effects = _EFFECTS[approval.type]
-    for kind in sorted(approval.allowed_decisions, key=_ORDER.index):
-        answer = _answer(approval, kind)
+def _answers(one: Waiting) -> Iterator[str]:
+    for kind in sorted(one.approval.allowed_decisions, key=_ORDER.index):
+        answer = one.answer(kind)
         if kind == "edit" and json_size(answer) > _EDIT_LIMIT:
             yield "**edit**: the arguments are too long for this page, take them from query `pending`"
         else:
-            yield f"**{kind}**: {effects.get(kind, '')}\n{code(json_to_copy(answer))}"
+            yield f"**{kind}**: {one.effects.get(kind, '')}\n{code(json_to_copy(answer))}"
 
 
-def _answer(approval: Approval, kind: str) -> Json:
-    """Return a decision that only lacks what the reviewer has to say."""
-    answer: Json = {"approval_id": approval.id, "type": kind}
-    proposal = approval.proposal
-    if kind != "reject" or proposal:
-        answer["digest"] = proposal.digest if proposal else approval.digest
-    if approval.reviewers or approval.quorum.required > 1:
-        answer["reviewer"] = "YOUR NAME"
-    if kind == "edit":
-        args = proposal.args if proposal else approval.args
-        answer["edited_action"] = {"name": approval.name, "args": args}
-    return answer | _PLACEHOLDERS.get(kind, {})
-
-
-def _shell(approval: Approval, namespace: str) -> str:
-    run = approval.id.rsplit("/", 1)[0]
-    safest = min(approval.allowed_decisions, key=_ORDER.index)
+def _shell(one: Waiting, namespace: str) -> str:
+    run = one.approval.id.rsplit("/", 1)[0]
+    safest = min(one.approval.allowed_decisions, key=_ORDER.index)
     where = "" if namespace == "default" else f" --namespace {shlex.quote(namespace)}"
     command = (
         f"temporal workflow update execute{where} --workflow-id {shlex.quote(run)}"
-        f" --name decide --input {shlex.quote(json_to_copy(_answer(approval, safest)))}"
+        f" --name decide --input {shlex.quote(json_to_copy(one.answer(safest)))}"
     )
     return (
         f"**How to send one**: More Actions, Send an Update, `decide`, paste it as Data; or in a shell\n{code(command)}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from typing import Any
 
 _ACTS = re.compile(
@@ -30,11 +29,9 @@ def visible(text: str) -> str:
 
     JSON text stays the same JSON: these characters stand only inside its strings.
     """
-    return "".join(char if _plain(char) else _escaped(char) for char in text)
-
-
-def _plain(char: str) -> bool:
-    return char == " " or char in _JOINERS or unicodedata.category(char)[0] not in "CZ"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in _JOINERS else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:
@@ -70,12 +67,16 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def json_to_read(value: Any) -> list[str]:
-    r"""Return JSON as lines to read: a text breaks after each \n in it, an object or a list when it is long."""
-    text = visible(json.dumps(value, ensure_ascii=False))
+def json_to_read(value: Any, most: int = 10_000) -> list[str]:
+    r"""Return JSON as lines to read: a text breaks after each \n in it, an object or a list when it is long.
+
+    What is over `most` characters is missing, so that looking at a call costs little however large it is.
+    """
+    whole = json.dumps(value, ensure_ascii=False)
+    text = visible(whole[:most])
     if isinstance(value, str):
         lines = _broken(text)
-    elif len(text) <= 80:
+    elif len(text) <= 80 or len(whole) > most:
         lines = [text]
     else:
         lines = [visible(one) for one in json.dumps(value, ensure_ascii=False, indent=2).split("\n")]

@@ -10,7 +10,8 @@ from turngate.errors import RefusedError
 class _Refusal(ApplicationError):
     """Travels without a stack: the UI would show whoever mistyped a word where the worker keeps its files."""
 
-    __traceback__ = None
+    # A plain None would not do: contextlib assigns to it.
+    __traceback__ = property(lambda self: None, lambda self, value: None)
 
 
 def as_failure(error: RefusedError) -> ApplicationError:

@@ -64,12 +64,11 @@ async function openDialog(kind) {
   return entries;
 }
 
-const closeDialog = () => seen(page.getByTestId('cancel-modal-button')).click();
+const closeDialog = () => page.keyboard.press('Escape');
 
 /** Return the handlers that the dialog offers, with their descriptions. */
 async function handlers({ kind }) {
   const found = await (await openDialog(kind)).allInnerTexts();
-  await page.keyboard.press('Escape');
   await closeDialog();
   return found;
 }

@@ -33,7 +33,7 @@ class NodeScript:
         process.stdin.close()
         try:
             await asyncio.wait_for(process.wait(), 10)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             process.kill()
             await process.wait()
 
