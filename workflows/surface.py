@@ -20,6 +20,8 @@ THREAD = SearchAttributeKey.for_keyword("TurngateThread")
 WAITING = SearchAttributeKey.for_keyword_list("TurngateWaiting")
 
 SUMMARY_LIMIT = 390
+MORE = "more"
+"""Stands in the search attribute for what has no room in it, so that a filter by name still finds the run."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,12 @@ def _attribute(items: Sequence[Item]) -> tuple[str, ...]:
         values |= dict.fromkeys(f"tag:{tag}" for tag in item.approval.tags)
         values |= dict.fromkeys(f"reviewer:{name}" for name in item.approval.reviewers)
     kept: list[str] = []
-    room = SEARCH_ATTRIBUTE_LIMIT
+    room = SEARCH_ATTRIBUTE_LIMIT - len(MORE) - 4
     for value in values:
         value = clip(value, 200)
         room -= len(value.encode()) + 4
         if room < 0:
-            break
+            return (*kept, MORE)
         kept.append(value)
     return tuple(kept)
 

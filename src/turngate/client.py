@@ -5,32 +5,22 @@ Needs no worker of its own, no agent and no LangChain: messages are taken and gi
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from temporalio.client import Client
 
-from turngate import inbox, sending, starting
-from turngate.contracts import Approval, Json, Outcome, Receipt, TurnResult
-from turngate.errors import (
-    AlreadyDecidedError,
-    CancelledApprovalError,
-    ClosedError,
-    ExpiredError,
-    NoWorkerError,
-    TurnAlreadyStartedError,
-    refuse,
-)
+from turngate import attending, inbox, sending, starting
+from turngate.attending import Handler
+from turngate.contracts import Approval, Json, Receipt, TurnResult
+from turngate.errors import TurnAlreadyStartedError, refuse
 from turngate.handles import Paused, TurnHandle
 from turngate.inbox import Filter, Inbox, Listing, Settled
 from turngate.message_json import to_json, to_langchain
 from turngate.payloads import by_run, for_run, turn_of
 from turngate.threads import Sent, ThreadHandle
-from turngate.waiting import TurnWatch
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -49,11 +39,6 @@ __all__ = [
 ]
 
 Messages = Iterable["BaseMessage | Mapping[str, Any]"]
-Handler = Callable[[Approval], "Json | Awaitable[Json | None] | None"]
-"""Asked for each approval; returns a decision such as `{"type": "approve"}`, or None to leave it to somebody else."""
-
-# Somebody or something else settled it while the handler was thinking.
-_OVERTAKEN = (AlreadyDecidedError, CancelledApprovalError, ClosedError, ExpiredError)
 
 
 class TurngateClient:
@@ -144,20 +129,7 @@ class TurngateClient:
 
     async def wait(self, turn: TurnHandle, *, on_approval: Handler | None = None) -> TurnResult | Paused:
         """Wait until a turn is done or waits for people; see `run_turn`."""
-        asked: set[str] = set()
-        async with TurnWatch(self.temporal, turn.id) as watch:
-            async for _ in watch:
-                if on_approval is None and not watch.quiet:
-                    continue
-                approvals = await _patiently(turn)
-                new = [approval for approval in approvals if approval.id not in asked]
-                if on_approval is not None and new:
-                    asked |= {approval.id for approval in new}
-                    if await self._ask(on_approval, new):
-                        continue  # The turn goes on, and the watch will say when to look again.
-                if approvals and watch.quiet:
-                    return Paused(turn, approvals)
-        return await turn.result()
+        return await attending.wait(self.temporal, turn, on_approval)
 
     def turn(self, turn_id: str) -> TurnHandle:
         """Return the handle of a turn by its id. Asks nobody whether there is one."""
@@ -282,23 +254,6 @@ class TurngateClient:
             attach=attach,
         )
 
-    async def _ask(self, handler: Handler, approvals: list[Approval]) -> bool:
-        """Put approvals to a handler and send its decisions. Returns whether any of them moves the turn."""
-        moved = False
-        for approval in approvals:
-            answer = handler(approval)
-            decision = await answer if inspect.isawaitable(answer) else answer
-            if decision is None:
-                continue
-            digest = approval.proposal.digest if approval.proposal else approval.digest
-            try:
-                receipts = await self.decide({"approval_id": approval.id, "digest": digest, **decision})
-            except _OVERTAKEN:
-                moved = True
-            else:
-                moved = moved or receipts[0].outcome in (Outcome.APPLIED, Outcome.QUEUED)
-        return moved
-
     async def _one(self, approval_id: str, decision: Json, more: Json) -> Receipt:
         given = {key: value for key, value in {**decision, **more}.items() if value is not None or key == "value"}
         receipts = await self.decide({"approval_id": approval_id, **given})
@@ -309,12 +264,3 @@ class TurngateClient:
         if not self._indexed:
             self._indexed = await starting.has_attributes(self.temporal)
         return self._indexed
-
-
-async def _patiently(turn: TurnHandle) -> list[Approval]:
-    """Ask for what waits until a worker is there to answer: whoever waits for a turn waits for that as well."""
-    while True:
-        try:
-            return await turn.pending()
-        except NoWorkerError:
-            await asyncio.sleep(1)

@@ -36,6 +36,7 @@ _HOPELESS = 3
 """Unanswered questions on a task queue that has answered none, after which its other runs are not asked."""
 
 _UNREAD = "/?"
+_OPEN = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
 
 NO_ATTRIBUTES = (
     "the namespace lacks Turngate's search attributes, so every running turn was asked, which is slow:"
@@ -57,13 +58,9 @@ class Filter:
 
     def query(self) -> str:
         """Return the visibility query that narrows the runs down."""
-        parts = [
-            f"WorkflowType = '{starting.TURN}'",
-            "ExecutionStatus = 'Running'",
-            f"{attributes.STATUS.name} = 'waiting'",
-        ]
-        parts += [f"{name} = {rpc.quoted(value)}" for name, value in self._attributes()]
-        return " AND ".join(parts)
+        waits = [f"{attributes.STATUS.name} = 'waiting'", *self._conditions()]
+        # A run without the attribute began before they were registered: it has to be asked.
+        return f"{_OPEN} AND (({' AND '.join(waits)}) OR {attributes.STATUS.name} IS NULL)"
 
     def accepts(self, approval: Approval) -> bool:
         """Check one approval exactly: a run that waits for several things is found by any of them."""
@@ -78,14 +75,16 @@ class Filter:
         in_time = self.expires_before is None or (ends is not None and ends < self.expires_before)
         return in_time and all(value is None or value in found for value, found in wanted)
 
-    def _attributes(self) -> Iterable[tuple[str, str]]:
+    def _conditions(self) -> Iterable[str]:
         if self.agent is not None:
-            yield attributes.AGENT.name, starting.agent_value(self.agent)
+            yield f"{attributes.AGENT.name} = {rpc.quoted(starting.agent_value(self.agent))}"
         if self.thread is not None:
-            yield attributes.THREAD.name, starting.thread_value(self.thread)
+            yield f"{attributes.THREAD.name} = {rpc.quoted(starting.thread_value(self.thread))}"
         for kind in ("tool", "tag", "reviewer"):
             if (name := getattr(self, kind)) is not None:
-                yield attributes.WAITING.name, starting.waiting_value(kind, name)
+                # "more" stands for what had no room in the attribute.
+                value = rpc.quoted(starting.waiting_value(kind, name))
+                yield f"({attributes.WAITING.name} = {value} OR {attributes.WAITING.name} = 'more')"
 
 
 def has_details(approval: Approval) -> bool:
@@ -136,15 +135,15 @@ class Inbox:
         if await self.indexed():
             query = self.wanted.query()
         else:
-            query = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
+            query = _OPEN
             self._note(NO_ATTRIBUTES)
         return await rpc.listed(self.client, query)
 
     async def _ask(self, run: WorkflowExecution) -> list[Approval]:
-        """Ask a run, twice where it does not answer: a worker with much to replay may be slow."""
+        """Ask a run; once more where others on its queue do answer: a worker with much to replay may be slow."""
         problem: ServerError | None = None
-        for _ in range(2):
-            if self._hopeless(run.task_queue):
+        for attempts in range(2):
+            if run.task_queue not in self._answered and (attempts or self._unanswered[run.task_queue] >= _HOPELESS):
                 break
             try:
                 approvals, _children = await pending_of(self.client, run.id, limit=_PATIENCE)
@@ -157,9 +156,6 @@ class Inbox:
                 self._answered.add(run.task_queue)
                 return approvals
         return self._known(run, problem)
-
-    def _hopeless(self, queue: str) -> bool:
-        return queue not in self._answered and self._unanswered[queue] >= _HOPELESS
 
     def _known(self, run: WorkflowExecution, problem: ServerError | None) -> list[Approval]:
         """What visibility knows of a run that does not answer."""
@@ -210,15 +206,17 @@ async def watch(list_all: Callable[[], Awaitable[Listing]], interval: float) -> 
 
 async def stop_all(client: Client, agent: str, reason: str | None, *, indexed: bool) -> list[tuple[str, str]]:
     """Stop every open turn of an agent; return each turn's id with what it answered."""
-    query = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
+    query = _OPEN
     if indexed:
-        query += f" AND {attributes.AGENT.name} = {rpc.quoted(agent)}"
+        found = f"{attributes.AGENT.name} = {rpc.quoted(starting.agent_value(agent))}"
+        query += f" AND ({found} OR {attributes.AGENT.name} IS NULL)"
 
     async def stop(run: WorkflowExecution) -> tuple[str, str] | None:
         turn = TurnHandle(client, run.id)
         try:
-            if not indexed and (await turn.status()).get("agent") != agent:
-                return None
+            named = run.typed_search_attributes.get(attributes.AGENT) is not None
+            if not named and (await turn.status()).get("agent") != agent:
+                return None  # It was found by its type alone.
             return run.id, str((await turn.stop(reason)).get("status", "stopping"))
         except TurngateError as error:
             return run.id, str(error)

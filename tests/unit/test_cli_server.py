@@ -109,7 +109,7 @@ async def test_many_at_once(shop: RunShop, cli: Cli) -> None:
     async with shop(PAY_5, "done", name="many") as client:
         ids = [*await waiting(client, "many"), *await waiting(client, "many")]
         async with asyncio.timeout(PATIENCE):
-            while len(await client.pending(agent="many")) < 2:  # noqa: ASYNC110
+            while len(await client.pending(agent="many")) < 2:
                 await asyncio.sleep(0.05)
         code, shown = await cli("reject", "--all", "--agent", "many", "--tool", "pay")
         assert (code, "--yes" in shown) == (2, True)

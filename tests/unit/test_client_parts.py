@@ -85,7 +85,7 @@ def test_a_filter_becomes_a_visibility_query_that_nobody_can_break_out_of() -> N
     """Names come from people."""
     query = Filter(agent="it's", tool="pay").query()
     assert "TurngateAgent = 'it\\'s'" in query
-    assert "TurngateWaiting = 'tool:pay'" in query
+    assert "(TurngateWaiting = 'tool:pay' OR TurngateWaiting = 'more')" in query
     assert "ExecutionStatus = 'Running'" in query
 
 

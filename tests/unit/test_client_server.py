@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from tests.unit.conftest import PAY_5, RunShop, call, calls, pay
-from turngate import sending
+from turngate import attributes, sending
 from turngate.agent import Agent
 from turngate.client import Paused, TurngateClient, TurnHandle
 from turngate.contracts import Approval, Json, TurnResult
@@ -40,7 +40,7 @@ PATIENCE = 20.0
 async def until(look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
     """Look again until it is good: visibility lags behind."""
     async with asyncio.timeout(PATIENCE):
-        while not good(found := await look()):  # noqa: ASYNC110
+        while not good(found := await look()):
             await asyncio.sleep(0.05)
     return found
 
@@ -395,6 +395,10 @@ async def test_without_search_attributes_everything_works_and_the_inbox_says_so(
             assert [approval.id for approval in listing] == [waiting.approvals[0].id]
             assert "turngate setup" in listing.notes[0]
             assert await client.pending(agent="other") == []
+            assert await client.stop_agent("other") == []
+            await attributes.register(temporal)
+            found = await until(lambda: client.pending(agent="shop", tool="pay"), lambda found: not found.notes)
+            assert [approval.id for approval in found] == [waiting.approvals[0].id], "it began before the registration"
             assert [status for _, status in await client.stop_agent("shop")] == ["stopping"]
 
 
