@@ -15,6 +15,11 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _ended(text: str) -> str:
+    """The text as a sentence of its own, with a full stop where it has no end."""
+    return text if not text or text.rstrip()[-1:] in ".!?…:;)" else f"{text}."
+
+
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
@@ -22,7 +27,7 @@ def _quoted(names: Iterable[str]) -> str:
 def rejected(name: str, call_id: str | None, message: str | None) -> str:
     """A person declined the call."""
     called = f" (call {call_id})" if call_id else ""
-    reason = f" Their reason: {message}" if message else ""
+    reason = f" Their reason: {_ended(message)}" if message else ""
     return (
         f"A reviewer declined your call of '{name}'{called}, so it did not run.{reason}"
         " Do not repeat this call unless the user asks for it."
@@ -32,7 +37,7 @@ def rejected(name: str, call_id: str | None, message: str | None) -> str:
 def rejected_by_rule(name: str, by: str | None, message: str | None) -> str:
     """A remembered rejection answered the call."""
     maker = f" of {by}" if by else ""
-    reason = f" The reason given then: {message}" if message else ""
+    reason = f" The reason given then: {_ended(message)}" if message else ""
     return (
         f"Your call of '{name}' did not run: a remembered decision{maker} rejects such calls.{reason}"
         " Do not repeat this call unless the user asks for it."
@@ -55,7 +60,7 @@ def cancelled(name: str) -> str:
 
 def denied(name: str, reason: str | None) -> str:
     """The policy forbids the call; nobody was asked."""
-    why = f" The rule says: {reason}" if reason else ""
+    why = f" The rule says: {_ended(reason)}" if reason else ""
     return f"A rule forbids this call of '{name}', so it did not run. No person was asked.{why}"
 
 
@@ -110,7 +115,7 @@ def tool_error(name: str, error: str) -> str:
 
 def unknown_outcome(name: str, message: str | None) -> str:
     """Nobody can know whether the call took effect, and a reviewer says to treat it as failed."""
-    note = f" The reviewer says: {message}" if message else ""
+    note = f" The reviewer says: {_ended(message)}" if message else ""
     return (
         f"It is not known whether your call of '{name}' took effect: it was interrupted while it ran."
         f" A reviewer decided to treat it as failed.{note}"
@@ -119,7 +124,7 @@ def unknown_outcome(name: str, message: str | None) -> str:
 
 def failed_and_declined(name: str, error: str, message: str | None) -> str:
     """The tool raised, people were asked, and a reviewer leaves it at that."""
-    note = f" The reviewer says: {message}" if message else ""
+    note = f" The reviewer says: {_ended(message)}" if message else ""
     return f"The tool '{name}' failed: {error}. A reviewer decided not to run it again.{note}"
 
 
