@@ -94,13 +94,14 @@ def test_check_says_what_happens_with_each_tool(
     (tmp_path / "some_agents.py").write_text(AGENTS)
     monkeypatch.chdir(tmp_path)
     assert run(["check", "some_agents:main", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [
-        {
-            "name": "main",
-            "tools": {"pay": "waits for rev-1 (approve, reject)", "look": "runs by itself"},
-            "warnings": [],
-        }
-    ]
+    [found] = json.loads(capsys.readouterr().out)
+    assert {name: tool["what"] for name, tool in found["tools"].items()} == {
+        "pay": "waits for rev-1: approve, reject (interrupt_on['pay'])",
+        "look": "runs by itself (default)",
+    }
+    assert (found["name"], found["problems"], found["warnings"]) == ("main", [], [])
+    assert run(["check", "some_agents:main", "--dangerous", "l*", "--dangerous", "nuke"]) == FAILED
+    assert "'look' is marked as dangerous" in " ".join(capsys.readouterr().out.split())
     assert run(["check", "some_agents:broken"]) == FAILED
     assert "not an Agent" in capsys.readouterr().err
 

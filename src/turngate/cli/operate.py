@@ -25,28 +25,29 @@ async def setup(*, json: Json = False, server: Server = HERE) -> None:
         output.say(f"Everything is registered in {client.temporal.namespace}.")
 
 
-async def check(references: tuple[str, ...], /, *, json: Json = False) -> None:
+async def check(references: tuple[str, ...], /, *, dangerous: tuple[str, ...] = (), json: Json = False) -> int:
     """Build agents as a worker would, and say what they do with each tool. Needs no server.
+
+    Fails where a dangerous tool runs without being asked about, or where an entry can never match.
 
     Parameters
     ----------
     references
         module:attribute of an Agent, a list of agents, or a function that returns either.
+    dangerous
+        A name or pattern of tools that must not run by themselves, such as 'delete_*'; may be repeated. Tools can
+        say so themselves, by metadata {"dangerous": True} or the tag "dangerous".
     """
+    from turngate.checking import check_agents
     from turngate.cli import output
-    from turngate.cli.checking import facts
     from turngate.loading import load_agents
 
-    found = [entry for agent in load_agents(references) for entry in await facts(agent)]
+    found = await check_agents(load_agents(references), dangerous=dangerous)
     if json:
-        output.print_json(found)
-        return
-    for agent in found:
-        output.say(f"{agent['name']}: all right")
-        for tool, what in agent["tools"].items():
-            output.say(f"  {tool}: {what}")
-        for warning in agent["warnings"]:
-            output.note(warning)
+        output.print_json([agent.to_json() for agent in found])
+    else:
+        output.check_report(found)
+    return 1 if any(agent.problems for agent in found) else 0
 
 
 async def worker(

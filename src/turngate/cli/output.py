@@ -7,6 +7,7 @@ nothing that turns text around.
 from __future__ import annotations
 
 import json
+import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -18,9 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from turngate.checking import AgentCheck
     from turngate.contracts import Approval, Receipt
 
-_NARROW, _WIDE = 80, 160
+_WIDE = 160
+_NEEDED = {"respond": " --message '...'", "answer": " --value '...'"}
+"""What a decision can't be sent without."""
 # Needed inside emoji and in several scripts.
 _JOINERS = "\u200c\u200d"
 
@@ -130,7 +134,12 @@ def _parts(approval: Approval) -> Iterable[Any]:
     for warning in approval.warnings:
         yield Text(safe(f"warning: {warning}"), style="yellow")
     if approval.status == "pending":
-        yield Text("\n" + "\n".join(f"turngate {kind} {safe(approval.id)}" for kind in approval.allowed_decisions))
+        yield Text("\n" + "\n".join(_command(kind, approval.id) for kind in approval.allowed_decisions))
+
+
+def _command(kind: str, approval_id: str) -> str:
+    """The command line for one kind of decision, ready to paste."""
+    return safe(f"turngate {kind} {shlex.quote(approval_id)}{_NEEDED.get(kind, '')}")
 
 
 def _facts(approval: Approval) -> Table:
@@ -149,7 +158,7 @@ def _facts(approval: Approval) -> Table:
         "Turn": f"{context.turn_id}, step {context.step}",
         "Thread": context.thread_id,
         "Requested by": context.requested_by,
-        "Under calls": " > ".join(context.path),
+        "Under calls": " > ".join(context.path[:-1]),
         "Asked for": context.original_input,
         "Repeats": approval.repeat_of,
     }
@@ -185,6 +194,18 @@ def audit_table(approvals: Sequence[Approval]) -> Table:
             )
         )
     return table
+
+
+def check_report(agents: Sequence[AgentCheck]) -> None:
+    """Print what was found about agents."""
+    for agent in agents:
+        say(f"{agent.name}: {'has problems' if agent.problems else 'all right'}")
+        for tool in agent.tools:
+            say(f"  {tool.name}: {tool.what}")
+        for problem in agent.problems:
+            console().print(Text(safe(f"  problem: {problem}"), style="red"))
+        for warning in agent.warnings:
+            note(warning)
 
 
 def receipt_text(receipt: Receipt) -> str:
