@@ -84,6 +84,9 @@ class AgentTurn:
             await self._call_off()
             self.state.ending = "cancelled"
             raise
+        except ApplicationError:
+            self.state.ending = "failed"
+            raise
         finally:
             attending.cancel()
         await self._signing.close()
