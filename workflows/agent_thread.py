@@ -91,7 +91,8 @@ class AgentThread:
         return next((turn for turn in self.state.turns if turn.status == "queued"), None)
 
     def _should_move(self) -> bool:
-        return workflow.info().is_continue_as_new_suggested() and self._open is None
+        suggested = workflow.info().is_continue_as_new_suggested()
+        return suggested and self._open is None and workflow.all_handlers_finished()
 
     async def _take_turn(self, turn: ThreadTurn) -> None:
         """Run one child turn, and keep what was said and the rules that were made."""

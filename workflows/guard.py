@@ -7,6 +7,8 @@ The SDK fails the workflow task, for ever, when a signal handler raises or the n
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -25,6 +27,9 @@ with workflow.unsafe.imports_passed_through():
     from turngate.workflows.refusals import as_failure
 
 OURS = ("AgentTurn", "AgentThread")
+BATCH = 500
+"""Signals that one workflow task handles. The SDK gives a task two seconds, and where thousands of signals take longer
+together, it fails it again and again; the rest of a flood waits for the next tasks."""
 
 
 class SignalGuard(Interceptor):
@@ -38,6 +43,10 @@ class SignalGuard(Interceptor):
 
 
 class _Guard(WorkflowInboundInterceptor):
+    def __init__(self, next: WorkflowInboundInterceptor) -> None:
+        super().__init__(next)
+        self._queue = _Queue()
+
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         if workflow.info().workflow_type in OURS and len(input.args) != 1:
             raise ApplicationError(
@@ -51,6 +60,7 @@ class _Guard(WorkflowInboundInterceptor):
         if workflow.info().workflow_type not in OURS:
             return await super().handle_signal(input)
         note = getattr(workflow.instance(), "note_refusal", None)
+        await self._queue.turn()
         await _begun()
         try:
             _one_argument(input.signal, input.args)
@@ -90,6 +100,36 @@ class _Guard(WorkflowInboundInterceptor):
         except Exception as error:  # a bug of ours is the sender's to hear, and must not wedge the run
             workflow.logger.exception("update handler failed")
             raise as_failure(_bug(error)) from None
+
+
+class _Queue:
+    """Lets at most `BATCH` signals through in one workflow task, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._task = -1
+        self._taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Wait until this signal may be handled."""
+        now = workflow.info().get_current_history_length()
+        if now != self._task:
+            self._task, self._taken = now, 0
+        if self._taken < BATCH and not self._waiting:
+            self._taken += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        if len(self._waiting) == 1:
+            asyncio.create_task(self._serve())  # noqa: RUF006  (the workflow's loop keeps it)
+        await place
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            # A timer ends this task and brings the next one.
+            await workflow.sleep(timedelta(milliseconds=1), summary=f"{len(self._waiting)} more signals")
+            for _ in range(min(BATCH, len(self._waiting))):
+                self._waiting.popleft().set_result(None)
 
 
 def _has_begun() -> bool:
