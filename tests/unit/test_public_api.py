@@ -20,7 +20,7 @@ NAMES = """
     Approval ApprovalContext ApprovalStatus ApprovalType Executed Outcome Proposal Quorum Receipt Refused Resolution
     Rule TurnRequest TurnResult TurnStatus Vote
     TurngateError ConfigError ServerError NoWorkerError TurnAlreadyStartedError TurnFailedError RefusedError Refusal
-    AlreadyDecidedError BusyError CancelledApprovalError ClosedError DigestMismatchError ExpiredError InvalidEditError
+    NotifierError AlreadyDecidedError BusyError CancelledApprovalError ClosedError DigestMismatchError ExpiredError InvalidEditError
     MalformedError NotAReviewerError NotAllowedError SelfApprovalError TooLargeError UnknownApprovalError
 """
 PUBLIC = NAMES.split()
