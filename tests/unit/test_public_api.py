@@ -20,8 +20,8 @@ NAMES = """
     Approval ApprovalContext ApprovalStatus ApprovalType Executed Outcome Proposal Quorum Receipt Refused Resolution
     Rule TurnRequest TurnResult TurnStatus Vote
     TurngateError ConfigError ServerError NoWorkerError TurnAlreadyStartedError TurnFailedError RefusedError Refusal
-    NotifierError AlreadyDecidedError BusyError CancelledApprovalError ClosedError DigestMismatchError ExpiredError InvalidEditError
-    MalformedError NotAReviewerError NotAllowedError SelfApprovalError TooLargeError UnknownApprovalError
+    AlreadyDecidedError BusyError CancelledApprovalError ClosedError DigestMismatchError ExpiredError InvalidEditError
+    MalformedError NotAReviewerError NotAllowedError NotifierError SelfApprovalError TooLargeError UnknownApprovalError
 """
 PUBLIC = NAMES.split()
 
