@@ -191,9 +191,12 @@ class TurngateClient:
         """
         return [report async for report in inbox.settle(self.temporal, approvals, decision)]
 
-    async def reassign(self, approval_id: str, reviewers: Sequence[str], *, reviewer: str | None = None) -> Json:
-        """Hand an approval to other reviewers. Its present reviewers, `escalate_to` and `admins` may."""
-        return await self.turn(turn_of(approval_id)).reassign(approval_id, reviewers, reviewer=reviewer)
+    async def reassign(self, approval_id: str, reviewers: Sequence[str], **more: str | None) -> Json:
+        """Hand an approval to other reviewers. Its present reviewers, `escalate_to` and `admins` may.
+
+        `more`: reviewer; digest and token where the agent wants decisions signed (see `sign_decision`).
+        """
+        return await self.turn(turn_of(approval_id)).reassign(approval_id, reviewers, **more)
 
     async def approval(self, approval_id: str) -> Approval:
         """Return one approval, settled ones included. Raises UnknownApprovalError."""

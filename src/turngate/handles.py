@@ -151,9 +151,22 @@ class TurnHandle:
         """
         return await sending.request(self.client, self.id, "stop", {"reason": reason, "reviewer": reviewer})
 
-    async def reassign(self, approval_id: str, reviewers: Sequence[str], *, reviewer: str | None = None) -> Json:
-        """Hand an approval to other reviewers. Its present reviewers, `escalate_to` and `admins` may."""
-        change = {"approval_id": approval_id, "reviewers": list(reviewers), "reviewer": reviewer}
+    async def reassign(
+        self,
+        approval_id: str,
+        reviewers: Sequence[str],
+        *,
+        reviewer: str | None = None,
+        digest: str | None = None,
+        token: str | None = None,
+    ) -> Json:
+        """Hand an approval to other reviewers. Its present reviewers, `escalate_to` and `admins` may.
+
+        `digest` and `token` are for agents that want decisions signed; see `sign_decision`.
+        """
+        change: Json = {"approval_id": approval_id, "reviewers": list(reviewers), "reviewer": reviewer}
+        if token is not None:
+            change |= {"digest": digest, "token": token}
         return await sending.request(self.client, self.id, "reassign", change)
 
     async def revoke_rule(

@@ -245,6 +245,27 @@ async def test_reminders_escalation_and_the_deadline_are_told(temporal: Client) 
     assert [bool(one.replies) for one in ops.told] == [True, True, True, True, False]
 
 
+async def test_what_could_not_be_told_goes_over_to_the_next_run() -> None:
+    """A run that continues as new does not lose the notifications that are still being tried."""
+    async with dev_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=12"]) as small:
+        ops = People(fails=10**6)
+        steps = [calls({"amount": 1}), calls({"size": 1}, name="dump")]
+        async with working(await small.client(), {"ops": ops}, *steps, calls({"amount": 2})) as client:
+            turn = await waiting(client)
+            [approval] = await turn.pending()
+            await client.approve(approval.id)
+            await until(turn.pending)
+            first = client.temporal.get_workflow_handle(turn.id)
+            description = await first.describe()
+            ops.fails = 0
+            await until(lambda: len(ops.told) >= 2)
+            await turn.stop()
+            await turn.result()
+    assert description.raw_description.workflow_execution_info.first_run_id != description.run_id
+    assert f"{approval.id}/resolved-1" in [told.key for told in ops.told]
+    assert len({told.key for told in ops.told}) == len(ops.told)
+
+
 async def test_a_thread_reads_the_messages_that_were_too_long_for_the_result(temporal: Client) -> None:
     """A turn's result holds 1 MiB; what is over is read page by page, and nothing is lost."""
     name = f"agent-{uuid.uuid4()}"

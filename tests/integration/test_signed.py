@@ -190,12 +190,16 @@ async def test_nobody_lets_himself_in_by_reassigning(temporal: Client) -> None:
     """Handing an approval on is signed too, or a good signature of the wrong person would be enough."""
     async with working(temporal, gate={"reviewers": ["ann"]}) as client:
         turn, decision = await paused(client)
-        request = {"approval_id": decision["approval_id"], "reviewers": ["eve"]}
-        handle = client.temporal.get_workflow_handle(turn.id)
         with pytest.raises(NotAReviewerError, match="token"):
             await client.reassign(decision["approval_id"], ["eve"], reviewer="ann")
-        proof = {**request, "digest": decision["digest"], "type": "reassign"}
-        await handle.execute_update("reassign", signed({**proof, "reviewers": ["bob"]}))
+        proof = signed({**decision, "type": "reassign", "reviewers": ["bob"]})
+        with pytest.raises(NotAReviewerError, match="another one than was signed"):
+            await client.reassign(
+                decision["approval_id"], ["eve"], **{key: proof[key] for key in ("reviewer", "digest", "token")}
+            )
+        await client.reassign(
+            decision["approval_id"], ["bob"], **{key: proof[key] for key in ("reviewer", "digest", "token")}
+        )
         await client.decide(signed(decision, reviewer="bob"))
         assert (await turn.result()).approvals[0].resolution.reviewer == "bob"
 
