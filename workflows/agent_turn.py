@@ -220,7 +220,7 @@ class AgentTurn:
         state = self.state
         if (pause.status, list(pause.waiting)) != (state.shown_status, state.shown_waiting):
             state.shown_status, state.shown_waiting = pause.status, list(pause.waiting)
-            if state.settings.search_attributes:
+            if state.settings.search_attributes or surface.known():
                 request = state.asked()
                 workflow.upsert_search_attributes(surface.upserts(pause, request.agent, request.thread_id))
         signed = state.settings.signed

@@ -14,7 +14,8 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from turngate.contracts import KIB, Json, json_size
-    from turngate.ledger import Item, Ledger, Notice
+    from turngate.items import Item, Notice
+    from turngate.ledger import Ledger
     from turngate.workflows.state import TurnState, Unsent
 
 LAST_WAIT = timedelta(seconds=5)

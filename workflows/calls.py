@@ -43,7 +43,8 @@ with workflow.unsafe.imports_passed_through():
         digest_of,
         json_size,
     )
-    from turngate.ledger import Item, Ledger
+    from turngate.items import Item
+    from turngate.ledger import Ledger
     from turngate.workflows import surface
     from turngate.workflows.conversation import tool_message
     from turngate.workflows.state import Call, Step, TurnState

@@ -20,7 +20,8 @@ with workflow.unsafe.imports_passed_through():
     from turngate.contracts import Json, Receipt
     from turngate.decisions import loads
     from turngate.errors import Refusal, RefusedError, refuse
-    from turngate.ledger import Effect, Held, Ledger
+    from turngate.items import Held
+    from turngate.ledger import Effect, Ledger
     from turngate.verifier import REASSIGN, refusals_of, verifier_for
     from turngate.workflows.state import TurnState
 
@@ -95,26 +96,29 @@ class Signing:
         """Verify the decisions that came before it was known that they must be signed."""
         if not self._signed:
             return
-        early = [held for held in self._turn.ledger.state.held if not held.verified]
-        self._keep(early, [_unsigned(held.payload) for held in early])
-        early = [held for held in early if held.verified]
+        for held in self._early():
+            if refusal := _unsigned(held.payload):
+                self._drop(held, refusal)
+        early = self._early()
         if not early:
             return
         try:
             verdicts = await self._verdicts([held.payload for held in early])
         except RefusedError as error:
             verdicts = [error.refusals[0]] * len(early)
-        self._keep(early, verdicts)
-
-    def _keep(self, early: Sequence[Held], verdicts: Sequence[Refusal | None]) -> None:
-        """Mark what is good, and drop what is not."""
-        ledger = self._turn.ledger
         for held, refusal in zip(early, verdicts, strict=True):
-            held.verified = refusal is None
             if refusal:
-                ledger.refuse(RefusedError.of([refusal]), workflow.now(), by=held.payload.get("reviewer"))
-        dropped = [id(held) for held in early if not held.verified]
-        ledger.state.held = [held for held in ledger.state.held if id(held) not in dropped]
+                self._drop(held, refusal)
+            else:
+                held.verified = True
+
+    def _early(self) -> list[Held]:
+        return [held for held in self._turn.ledger.state.held if not held.verified]
+
+    def _drop(self, held: Held, refusal: Refusal) -> None:
+        ledger = self._turn.ledger
+        ledger.state.held = [one for one in ledger.state.held if one is not held]
+        ledger.refuse(RefusedError.of([refusal]), workflow.now(), by=held.payload.get("reviewer"))
 
     async def close(self) -> None:
         """End what is being verified, for the turn is over, and wait for its handlers."""

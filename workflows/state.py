@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
         json_size,
     )
     from turngate.errors import refuse
-    from turngate.ledger import LedgerState
+    from turngate.items import LedgerState
 
 CARRIED_LIMIT = 1536 * KIB
 """Bytes of compressed state that one run hands to the next; the server takes 2 MB."""

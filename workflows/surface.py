@@ -12,7 +12,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAtt
 
 with workflow.unsafe.imports_passed_through():
     from turngate.contracts import SEARCH_ATTRIBUTE_LIMIT
-    from turngate.ledger import Item, Ledger
+    from turngate.items import Item
+    from turngate.ledger import Ledger
 
 STATUS = SearchAttributeKey.for_keyword("TurngateStatus")
 AGENT = SearchAttributeKey.for_keyword("TurngateAgent")
@@ -88,6 +89,11 @@ def upserts(pause: Pause, agent: str, thread_id: str | None) -> list[SearchAttri
         updates.append(THREAD.value_set(clip(thread_id, 1000)))
     updates.append(WAITING.value_set(list(pause.waiting)) if pause.waiting else WAITING.value_unset())
     return updates
+
+
+def known() -> bool:
+    """Whether the run was started with our search attributes: then the server has them, whatever the worker saw."""
+    return STATUS in workflow.info().typed_search_attributes
 
 
 def at_start(agent: str, thread_id: str | None) -> TypedSearchAttributes:

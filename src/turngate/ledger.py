@@ -6,14 +6,10 @@ ledger at every replay. `examine` changes nothing and raises what is wrong; `sub
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-
-from pydantic import Field
 
 from turngate import decisions
 from turngate.contracts import (
@@ -32,7 +28,6 @@ from turngate.contracts import (
     Quorum,
     Reassignment,
     Receipt,
-    Recorded,
     Refused,
     Resolution,
     Rule,
@@ -42,95 +37,23 @@ from turngate.contracts import (
 )
 from turngate.decisions import Answer, Approve, Decision, Edit, Entry, Reject, Respond
 from turngate.errors import Refusal, RefusedError, refuse
-from turngate.schemas import check, response_schema
-from turngate.verifier import REASSIGN, roles_of
+from turngate.items import Held, Item, LedgerState, Notice, Rejections, masked_resolution, view
+from turngate.judging import (
+    SETTLED_AS,
+    ballot_of,
+    edited_call,
+    eligible,
+    judge,
+    may_remember,
+    refusal_of,
+    rule_covers,
+)
+from turngate.verifier import REASSIGN
 
 # What is kept for the record goes over continue-as-new, so whoever may send must not be able to make it grow for ever.
 HELD_BYTES = 512 * KIB
-VOTES_LIMIT = 100
 REASSIGNED_LIMIT = 50
 REVIEWERS_LIMIT = 50
-
-SECRET = "[secret]"
-"""Stands for the value of a secret argument wherever people look; sent back in an edit it means the original."""
-
-_SETTLED_AS = {
-    "approve": ApprovalStatus.APPROVED,
-    "edit": ApprovalStatus.EDITED,
-    "reject": ApprovalStatus.REJECTED,
-    "respond": ApprovalStatus.RESPONDED,
-    "answer": ApprovalStatus.ANSWERED,
-}
-
-
-class Item(Recorded):
-    """One approval with what is needed to judge a decision about it."""
-
-    approval: Approval = Field(default_factory=Approval)
-    plan: CallPlan = Field(default_factory=CallPlan)
-    schemas: dict[str, Json] = Field(default_factory=dict)
-    roles: dict[str, list[str]] = Field(default_factory=dict)
-    tool_change: bool = False
-    batch: int = 0
-    """Approvals of the same number form the batch that a list without ids answers; 0 is none."""
-    call: int = 0
-    """The number of the call in the turn: what waits is listed in the order of the calls."""
-    ballots: dict[str, str] = Field(default_factory=dict)
-    remind_at: datetime | None = None
-    escalate_at: datetime | None = None
-    reminders: int = 0
-
-    @property
-    def open(self) -> bool:
-        """Whether it still waits."""
-        return self.approval.status is ApprovalStatus.PENDING
-
-
-class Held(Recorded):
-    """A decision that came before its call, with the digest of the call it means."""
-
-    payload: Json = Field(default_factory=dict)
-    channel: str = "decide"
-    verified: bool = False
-    """Whether its signature was verified, where the agent asks for one."""
-
-
-class Rejections(Recorded):
-    """How often the same call was rejected, and the approval of the first time."""
-
-    count: int = 0
-    first: str = ""
-
-
-class LedgerState(Recorded):
-    """Everything that continue-as-new carries."""
-
-    prefix: str = ""
-    number: int = 0
-    items: list[Item] = Field(default_factory=list)
-    held: list[Held] = Field(default_factory=list)
-    refused: list[Refused] = Field(default_factory=list)
-    refused_count: int = 0
-    rules: list[Rule] = Field(default_factory=list)
-    rule_number: int = 0
-    rejections: dict[str, Rejections] = Field(default_factory=dict)
-    admins: list[str] = Field(default_factory=list)
-    signed: bool = False
-    """Only verified decisions get here, so that the roles in their tokens count."""
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Something that people may want to be told. The key is the same at every replay."""
-
-    kind: str
-    item: Item
-    ordinal: int = 1
-
-    @property
-    def key(self) -> str:
-        """Approval id, kind and ordinal."""
-        return f"{self.item.approval.id}/{self.kind}-{self.ordinal}"
 
 
 @dataclass(frozen=True)
@@ -339,7 +262,7 @@ class Ledger:
         item = self._by_id.get(entry.approval_id)
         if item is None:
             return self._early(entry, entry.decision)
-        return Effect(entry, entry.decision, item, self._judge(item, entry.decision, now))
+        return Effect(entry, entry.decision, item, judge(item, entry.decision, now, signed=self.state.signed))
 
     def _early(self, entry: Entry, decision: Decision) -> Effect:
         prefix, _, number = (entry.approval_id or "").rpartition("-")
@@ -352,126 +275,6 @@ class Ledger:
                 approval_id=entry.approval_id,
             )
         return Effect(entry, decision, None, Outcome.HELD)
-
-    def _judge(self, item: Item, decision: Decision, now: datetime) -> Outcome:
-        """Say what the decision does to this approval, or raise why it may not."""
-        approval = item.approval
-        self._judge_digest(item, decision)
-        if not item.open:
-            return self._judge_late(item, decision)
-        if approval.expires_at and now >= approval.expires_at:
-            raise _refusal(item, "expired", f"time ran out at {_clock(approval.expires_at)}: nothing was changed")
-        if decision.type not in approval.allowed_decisions:
-            allowed = ", ".join(approval.allowed_decisions)
-            raise _refusal(
-                item,
-                "not_allowed",
-                f"'{decision.type}' is not allowed for '{approval.name}': allowed are {allowed}",
-                "type",
-            )
-        if decision.remember and not _may_remember(item, decision):
-            raise _refusal(
-                item, "not_allowed", f"a '{decision.type}' of '{approval.name}' can't be remembered", "remember"
-            )
-        self._judge_sender(item, decision)
-        if isinstance(decision, Edit):
-            self._judge_edit(item, decision)
-        if self._settles(item, decision):
-            return Outcome.APPLIED
-        if len(approval.votes) >= VOTES_LIMIT:
-            raise _refusal(item, "not_allowed", f"{VOTES_LIMIT} votes were cast: only one that settles it counts now")
-        return Outcome.VOTE_RECORDED
-
-    def _judge_digest(self, item: Item, decision: Decision) -> None:
-        approval = item.approval
-        proposal = approval.proposal
-        if item.open and proposal:
-            good = {proposal.digest} if decision.type != "reject" else {proposal.digest, approval.digest}
-        else:
-            good = {approval.digest} | ({proposal.digest} if proposal else set())
-        if decision.digest is None and item.open and proposal:
-            raise _refusal(
-                item,
-                "digest_mismatch",
-                f"an edit by {proposal.by} is proposed: a vote must carry its digest {proposal.digest!r}",
-                "digest",
-            )
-        if decision.digest is not None and decision.digest not in good:
-            wanted = proposal.digest if item.open and proposal else approval.digest
-            raise _refusal(
-                item,
-                "digest_mismatch",
-                f"the decision is about another call: its digest is {decision.digest!r}, and {wanted!r} waits",
-                "digest",
-            )
-
-    def _judge_late(self, item: Item, decision: Decision) -> Outcome:
-        approval, resolution = item.approval, item.approval.resolution
-        if approval.status is ApprovalStatus.CANCELLED:
-            raise _refusal(item, "cancelled", "the call was called off: nothing was changed")
-        if resolution is None or resolution.by == "deadline":
-            at = f" at {_clock(approval.expires_at)}" if approval.expires_at else ""
-            raise _refusal(item, "expired", f"time ran out{at}: nothing was changed")
-        if _same(item, resolution, decision):
-            return Outcome.ALREADY_RESOLVED
-        raise _refusal(item, "already_decided_conflict", _who_decided(approval, resolution))
-
-    def _judge_sender(self, item: Item, decision: Decision) -> None:
-        approval, plan = item.approval, item.plan
-        name = decision.reviewer or ""
-        asker = approval.context.requested_by
-        named = bool(approval.reviewers) or plan.quorum > 1 or (not plan.allow_self_approval and asker is not None)
-        if named and not name:
-            raise _refusal(
-                item, "not_a_reviewer", "say who you are in 'reviewer': this call needs a named reviewer", "reviewer"
-            )
-        if approval.reviewers and name not in _eligible(item) and not self._claims_role(item, decision):
-            who = ", ".join(approval.reviewers)
-            raise _refusal(
-                item, "not_a_reviewer", f"{name!r} may not decide about '{approval.name}': {who} may", "reviewer"
-            )
-        if not plan.allow_self_approval and name and name == asker:
-            raise _refusal(
-                item, "self_approval", f"{name!r} asked for this work and may not decide about it", "reviewer"
-            )
-
-    def _claims_role(self, item: Item, decision: Decision) -> bool:
-        """Whether a verified token says that the sender has a role which may decide."""
-        return self.state.signed and any(f"role:{role}" in item.approval.reviewers for role in roles_of(decision.token))
-
-    def _judge_edit(self, item: Item, decision: Edit) -> None:
-        approval = item.approval
-        name, args = _edited(item, decision)
-        if name != approval.name and (not item.tool_change or name not in item.schemas):
-            why = "there is no such tool to change to" if item.tool_change else "an edit may not name another tool"
-            raise _refusal(item, "invalid_edit", f"{why}: the call is of '{approval.name}'", "edited_action", "name")
-        problems = check(item.schemas.get(name, {"type": "object"}), args)
-        if problems:
-            text = "; ".join(sentence for _, sentence in problems[:5])
-            raise _refusal(
-                item,
-                "invalid_edit",
-                f"the arguments do not fit '{name}': {text}",
-                "edited_action",
-                "args",
-                *problems[0][0],
-            )
-        editable = item.plan.editable_args
-        if editable is not None and name == approval.name:
-            for key in {**args, **approval.args}:
-                if key not in editable and (key in args, args.get(key)) != (
-                    key in approval.args,
-                    approval.args.get(key),
-                ):
-                    may = ", ".join(editable) or "none"
-                    raise _refusal(
-                        item,
-                        "invalid_edit",
-                        f"argument '{key}' may not be changed: {may} may",
-                        "edited_action",
-                        "args",
-                        key,
-                    )
 
     # --- Applying --------------------------------------------------------------------------------------------
 
@@ -489,26 +292,18 @@ class Ledger:
             approval_id=approval.id,
             outcome=effect.outcome,
             status=approval.status,
-            resolution=_masked_resolution(item),
+            resolution=masked_resolution(item),
             expires_at=approval.expires_at,
         )
 
-    def _settles(self, item: Item, decision: Decision) -> bool:
-        required = item.approval.quorum.required
-        if required <= 1 or decision.type in ("reject", "answer"):
-            return True
-        ballot = _ballot(item, decision)
-        same = {name for name, cast in item.ballots.items() if cast == ballot} | {decision.reviewer or ""}
-        return len(same) >= required
-
     def _vote(self, item: Item, decision: Decision, now: datetime) -> None:
         approval = item.approval
-        ballot = _ballot(item, decision)
+        ballot = ballot_of(item, decision)
         name = decision.reviewer or ""
         if item.ballots.get(name) == ballot and approval.quorum.required > 1:
             return
         if isinstance(decision, Edit) and approval.quorum.required > 1:
-            tool, args = _edited(item, decision)
+            tool, args = edited_call(item, decision)
             approval.proposal = Proposal(name=tool, args=args, digest=digest_of(tool, args), by=decision.reviewer)
         item.ballots[name] = ballot
         approval.votes.append(Vote(reviewer=decision.reviewer, type=decision.type, comment=decision.comment, at=now))
@@ -518,7 +313,7 @@ class Ledger:
         resolution = Resolution(type=decision.type, reviewer=decision.reviewer, comment=decision.comment, at=now)
         proposal = item.approval.proposal
         if isinstance(decision, Edit):
-            name, args = _edited(item, decision)
+            name, args = edited_call(item, decision)
             resolution.edited_action = {"name": name, "args": args}
         elif isinstance(decision, Approve) and proposal:
             resolution.type = "edit"
@@ -533,7 +328,7 @@ class Ledger:
         approval = item.approval
         del self._open[approval.id]
         approval.resolution = resolution
-        approval.status = _SETTLED_AS[resolution.type]
+        approval.status = SETTLED_AS[resolution.type]
         if resolution.by == "deadline" and resolution.type == "reject":
             approval.status = ApprovalStatus.EXPIRED
         if resolution.type == "reject" and resolution.by in ("reviewer", "rule") and approval.type is ApprovalType.TOOL:
@@ -547,7 +342,7 @@ class Ledger:
         for held in mine:
             try:
                 if self.state.signed and not held.verified:
-                    raise _refusal(item, "not_a_reviewer", "the decision came early and was not verified", "token")
+                    raise refusal_of(item, "not_a_reviewer", "the decision came early and was not verified", "token")
                 self.submit(held.payload, now)
             except RefusedError as error:
                 self.refuse(error, now, by=held.payload.get("reviewer"))
@@ -579,7 +374,7 @@ class Ledger:
 
     def _apply_rules(self, item: Item, now: datetime, rules: Sequence[Rule] | None = None) -> None:
         for rule in self.rules(now) if rules is None else rules:
-            if _rule_covers(rule, item):
+            if rule_covers(rule, item):
                 resolution = Resolution(
                     type=rule.type, by="rule", reviewer=rule.by, message=rule.message, rule_id=rule.id, at=now
                 )
@@ -621,23 +416,23 @@ class Ledger:
             )
         to = data.get("reviewers")
         if not isinstance(to, list) or not 0 < len(to) <= REVIEWERS_LIMIT or not all(map(_is_name, to)):
-            raise _refusal(
+            raise refusal_of(
                 item, "malformed", f"'reviewers' must be a list of 1 to {REVIEWERS_LIMIT} names", "reviewers"
             )
         by = data.get("reviewer")
         if by is not None and not _is_name(by):
-            raise _refusal(item, "malformed", "'reviewer' must be a text of at most 256 characters", "reviewer")
+            raise refusal_of(item, "malformed", "'reviewer' must be a text of at most 256 characters", "reviewer")
         if len(item.approval.reassigned) >= REASSIGNED_LIMIT:
-            raise _refusal(item, "not_allowed", f"it was handed on {REASSIGNED_LIMIT} times; no more")
+            raise refusal_of(item, "not_allowed", f"it was handed on {REASSIGNED_LIMIT} times; no more")
         if not item.open or (item.approval.expires_at and now >= item.approval.expires_at):
-            raise _refusal(item, "closed", f"it does not wait any more (it is {item.approval.status})")
-        may = _eligible(item) | set(self.state.admins) | set(item.plan.escalate_to)
+            raise refusal_of(item, "closed", f"it does not wait any more (it is {item.approval.status})")
+        may = eligible(item) | set(self.state.admins) | set(item.plan.escalate_to)
         if (item.approval.reviewers or self.state.admins) and by not in may:
-            raise _refusal(
+            raise refusal_of(
                 item, "not_a_reviewer", f"{by!r} may not hand it on: {', '.join(sorted(may))} may", "reviewer"
             )
         if len(set(to)) < item.approval.quorum.required and not any(name.startswith("role:") for name in to):
-            raise _refusal(
+            raise refusal_of(
                 item,
                 "malformed",
                 f"{item.approval.quorum.required} people must approve: name at least as many",
@@ -732,122 +527,11 @@ class Ledger:
 
     def view(self, item: Item) -> Approval:
         """Return the approval as people see it: with its response schema while it waits, secrets masked."""
-        approval = item.approval.model_copy(deep=False)
-        if item.open:
-            approval.response_schema = response_schema(
-                approval.name,
-                approval.allowed_decisions,
-                item.schemas.get(approval.name),
-                remember=_may_remember(item, None),
-                other_tools=[name for name in item.schemas if name != approval.name] if item.tool_change else None,
-            )
-        if item.plan.secret_args:
-            approval.args = mask(approval.args, item.plan.secret_args)
-            approval.resolution = _masked_resolution(item)
-            if approval.executed:
-                approval.executed = approval.executed.model_copy(
-                    update={"args": mask(approval.executed.args, item.plan.secret_args)}
-                )
-            if approval.proposal:
-                approval.proposal = approval.proposal.model_copy(
-                    update={"args": mask(approval.proposal.args, item.plan.secret_args)}
-                )
-        return approval
-
-
-# --- Judgements that need no ledger --------------------------------------------------------------------------------
+        return view(item, remember=may_remember(item, None))
 
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 256
-
-
-def mask(args: Json, secret: Sequence[str]) -> Json:
-    """Return the arguments with the secret ones hidden."""
-    return {key: SECRET if key in secret else value for key, value in args.items()}
-
-
-def _masked_resolution(item: Item) -> Resolution | None:
-    resolution = item.approval.resolution
-    if resolution is None or resolution.edited_action is None or not item.plan.secret_args:
-        return resolution
-    action = resolution.edited_action
-    return resolution.model_copy(
-        update={"edited_action": {**action, "args": mask(action.get("args", {}), item.plan.secret_args)}}
-    )
-
-
-def _edited(item: Item, decision: Edit) -> tuple[str, Json]:
-    """The call that an edit means; a masked secret that comes back stands for the original."""
-    action = decision.edited_action
-    name, args = (action.name, action.args) if action else (item.approval.name, decision.args or {})
-    if name == item.approval.name:
-        original = item.approval.args
-        args = {
-            key: original[key] if key in item.plan.secret_args and value == SECRET and key in original else value
-            for key, value in args.items()
-        }
-    return name, args
-
-
-def _ballot(item: Item, decision: Decision) -> str:
-    """What a vote is for; votes for the same thing count together."""
-    if isinstance(decision, Edit):
-        return f"run:{digest_of(*_edited(item, decision))}"
-    if isinstance(decision, Approve):
-        proposal = item.approval.proposal
-        return f"run:{proposal.digest if proposal else item.approval.digest}"
-    if isinstance(decision, Respond):
-        return "respond:" + hashlib.sha256(decision.message.encode()).hexdigest()
-    return decision.type
-
-
-def _same(item: Item, resolution: Resolution, decision: Decision) -> bool:
-    """The same type, arguments, answer or response text; reasons and comments don't count."""
-    if isinstance(decision, Edit):
-        name, args = _edited(item, decision)
-        return resolution.type == "edit" and _json(resolution.edited_action) == _json({"name": name, "args": args})
-    if isinstance(decision, Approve) and item.approval.proposal and resolution.type == "edit":
-        return True
-    if decision.type != resolution.type:
-        return False
-    if isinstance(decision, Respond):
-        return decision.message == resolution.message
-    if isinstance(decision, Answer):
-        return _json(decision.value) == _json(resolution.value)
-    return True
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
-def _may_remember(item: Item, decision: Decision | None) -> bool:
-    plan = item.plan
-    able = plan.allow_remember and plan.quorum <= 1 and item.approval.type is ApprovalType.TOOL
-    return able and (decision is None or decision.type in ("approve", "reject"))
-
-
-def _eligible(item: Item) -> set[str]:
-    names: set[str] = set()
-    for reviewer in item.approval.reviewers:
-        names |= set(item.roles.get(reviewer[5:], [])) if reviewer.startswith("role:") else {reviewer}
-    return names
-
-
-def _rule_covers(rule: Rule, item: Item) -> bool:
-    """A rule never settles a call that its maker could not have decided."""
-    approval, plan = item.approval, item.plan
-    if not item.open or rule.tool != approval.name or not _may_remember(item, None):
-        return False
-    if rule.match == "args" and rule.digest != approval.digest:
-        return False
-    if rule.type not in approval.allowed_decisions:
-        return False
-    if approval.reviewers and rule.by not in _eligible(item):
-        return False
-    asker = approval.context.requested_by
-    return plan.allow_self_approval or asker is None or (rule.by is not None and rule.by != asker)
 
 
 def _payload(entry: Entry, decision: Decision) -> Json:
@@ -867,23 +551,6 @@ def _only(payload: Any, *fields: str) -> Json:
         if key not in fields:
             raise refuse("malformed", f"unknown field {key[:200]!r}: known are {', '.join(fields)}", key)
     return {key: value for key, value in payload.items() if value is not None}
-
-
-def _refusal(item: Item, code: str, message: str, *path: str | int) -> RefusedError:
-    approval_id = item.approval.id
-    return refuse(code, f"approval {approval_id!r}: {message}", *path, approval_id=approval_id)
-
-
-def _who_decided(approval: Approval, resolution: Resolution) -> str:
-    who = resolution.reviewer or "somebody who gave no name"
-    if resolution.by == "rule":
-        who = f"a remembered rule of {who}"
-    at = f" at {_clock(resolution.at)}" if resolution.at else ""
-    return f"it was {_SETTLED_AS[resolution.type].value} by {who}{at}; nothing was changed"
-
-
-def _clock(moment: datetime | None) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC") if moment else "an unknown time"
 
 
 def _after(now: datetime, seconds: float | None) -> datetime | None:

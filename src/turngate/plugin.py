@@ -25,6 +25,8 @@ PASSTHROUGH = (
     "turngate.decisions",
     "turngate.durations",
     "turngate.errors",
+    "turngate.items",
+    "turngate.judging",
     "turngate.ledger",
     "turngate.schemas",
     "turngate.texts",

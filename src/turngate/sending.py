@@ -31,6 +31,8 @@ REQUEST_LIMIT = 10.0
 """Seconds to wait for the answer to a request that has no signal to fall back on."""
 
 _TRY_AGAIN = {RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNAVAILABLE, RPCStatusCode.ABORTED}
+# The run closed with the update under way. Sent again it meets the run that goes on, or learns that none does.
+_ABORTED_BY_CLOSING = "aborted by closing workflow"
 # Too many updates in flight or in total, or the time is up: the signal may still get through.
 _GIVE_UP = {RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
@@ -136,6 +138,6 @@ async def answered(call: Callable[[], Awaitable[Any]], turn_id: str, limit: floa
 def _may_retry(error: RPCError, turn_id: str) -> None:
     if error.status in _GIVE_UP:
         raise NoAnswer from error
-    if error.status not in _TRY_AGAIN:
+    if error.status not in _TRY_AGAIN and _ABORTED_BY_CLOSING not in error.message:
         explained: TurngateError = rpc.explain(error, turn_id)
         raise explained from error

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from turngate import contracts, ledger
+from turngate import contracts, items
 from turngate.contracts import Recorded
 from turngate.workflows import agent_thread, state
 
 FROZEN = Path(__file__).parent / "defaults.json"
-MODULES = (contracts, ledger, state, agent_thread)
+MODULES = (contracts, items, state, agent_thread)
 
 
 def defaults() -> dict[str, object]:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "turngate"
 
 WIRE = {"contracts", "errors", "texts"}
-RULES_OF_THE_GATE = {"schemas", "decisions", "ledger", "durations", "verifier"}
+RULES_OF_THE_GATE = {"schemas", "decisions", "items", "judging", "ledger", "durations", "verifier"}
 USER_CODE = {"policy", "agent", "activities"}
 OUTSIDE = {"client", "worker", "plugin", "cli", "testing", "demo"}
 
