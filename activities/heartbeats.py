@@ -34,6 +34,8 @@ def interval(timeout: timedelta | None) -> float:
 
 async def _beat(every: float, details: Callable[[], Any] | None) -> None:
     while True:
+        # First the wait: the server counts from the start, and each sign is a request that Temporal Cloud bills. Most
+        # calls are over before they owe one.
+        await asyncio.sleep(every)
         found = details() if details else None
         activity.heartbeat(*([] if found is None else [found]))
-        await asyncio.sleep(every)

@@ -1,0 +1,205 @@
+"""Where it is measured: one server in memory, a worker process a side, and turns of both sides driven alike."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+
+from turngate.devserver import DevServer
+
+Handle = WorkflowHandle[Any, Any]
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two sides: how its turns are started and decided. Neither uses a client library or a query."""
+
+    name: str
+    queue: str
+    _numbers: itertools.count[int] = field(default_factory=itertools.count, compare=False)
+
+    async def start(self, client: Client) -> Handle:
+        """Start a turn that will wait for a decision."""
+        turn_id = f"{self.name}-{next(self._numbers)}"
+        if self.name == "raw":
+            return await client.start_workflow("RawTurn", "go", id=turn_id, task_queue=self.queue)
+        request = {"agent": self.name, "input": "go"}
+        return await client.start_workflow("AgentTurn", request, id=turn_id, task_queue=self.queue)
+
+    async def decide(self, handle: Handle) -> None:
+        """Approve the call that waits, by update."""
+        if self.name == "raw":
+            await handle.execute_update("decide_by_update", "approve")
+            return
+        approval_id = f"{handle.id}/{str(handle.first_execution_run_id)[-6:]}-1"
+        await handle.execute_update("decide", {"approval_id": approval_id, "type": "approve"})
+
+    async def said(self, handle: Handle) -> str:
+        """Wait for the end, and return what was said there."""
+        result = await handle.result()
+        return str(result if self.name == "raw" else result["output"])
+
+
+RAW = Side("raw", "raw")
+GATED = Side("gated", "ours")
+BARE = Side("bare", "ours")
+
+
+async def paused(handle: Handle) -> None:
+    """Wait until the turn waits for its decision. Asks the history, which neither side's worker has to answer."""
+    answered = False
+    async for event in handle.fetch_history_events(wait_new_event=True):
+        answered = answered or event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+        if answered and event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            return
+    raise RuntimeError(f"{handle.id!r} ended without a pause")
+
+
+class Process:
+    """A worker process of one side, with the machine's accounts of it."""
+
+    def __init__(self, side: str, server: DevServer, *, queue: str | None = None, cached: int = 1000) -> None:
+        queue = queue or ("raw" if side == "raw" else "ours")
+        self._command = (sys.executable, "-m", "bench.worker", side, server.address, queue, str(cached))
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        assert self._process is not None, "the worker runs"
+        return self._process.pid
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time that it has used."""
+        return cpu_of(self.pid)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that it holds."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("the machine keeps no account of memory")
+
+    async def launch(self) -> None:
+        """Start the process and wait for nothing."""
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
+
+    async def ready(self) -> None:
+        """Wait until it polls."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), 120)
+        if line.strip() != b"ready":
+            raise RuntimeError(f"the worker did not start: {' '.join(self._command)}")
+
+    async def stop(self) -> None:
+        """Ask it to end and wait until it has."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def __aenter__(self) -> Process:
+        await self.launch()
+        try:
+            await self.ready()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@dataclass
+class Stage:
+    """A server with one worker of each side."""
+
+    server: DevServer
+    client: Client
+    raw: Process
+    ours: Process
+    metrics: int
+
+    def worker_of(self, side: Side) -> Process:
+        """Return the process that runs the turns of a side."""
+        return self.raw if side.name == "raw" else self.ours
+
+    @property
+    def server_cpu(self) -> float:
+        """Seconds of processor time that the server has used."""
+        assert self.server.pid is not None
+        return cpu_of(self.server.pid)
+
+    async def actions(self) -> int:
+        """Return the billable actions that the server has counted; it brings its counts up to date now and then."""
+        seen, same = -1, 0
+        while same < 8:
+            found = await asyncio.to_thread(_counted, self.metrics)
+            seen, same = found, same + 1 if found == seen else 0
+            await asyncio.sleep(0.25)
+        return seen
+
+
+def _counted(port: int) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    ours = [line for line in lines if line.startswith("action{") and 'namespace="default"' in line]
+    return sum(int(float(line.rpartition(" ")[2])) for line in ours)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def stage(*, cached: int = 1000) -> AsyncIterator[Stage]:
+    """Set up a server and both workers, and warm them up."""
+    metrics = free_port()
+    async with DevServer(ui=False, extra_args=["--metrics-port", str(metrics)]) as server:
+        client = await server.client()
+        async with Process("raw", server, cached=cached) as raw, Process("ours", server, cached=cached) as ours:
+            for side in (RAW, GATED, BARE) * 3:
+                await one_turn(client, side)
+            yield Stage(server, client, raw, ours, metrics)
+
+
+async def one_turn(client: Client, side: Side) -> Handle:
+    """Run one turn from start to end."""
+    handle = await side.start(client)
+    await paused(handle)
+    await side.decide(handle)
+    await side.said(handle)
+    return handle
