@@ -16,36 +16,28 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from pydantic import ValidationError
-
     from turngate.contracts import (
-        MAX_VALUES,
-        RESULT_LIMIT,
-        Approval,
         ApprovalContext,
         Json,
         ModelInput,
         ModelStep,
         TurnRequest,
-        TurnResult,
         TurnStart,
         TurnStatus,
         json_size,
-        text_of,
     )
     from turngate.errors import RefusedError, refuse
     from turngate.ledger import Ledger
-    from turngate.workflows import announcing, conversation, details, payloads, surface
+    from turngate.workflows import announcing, conversation, payloads, surface
+    from turngate.workflows.asking import Asked
+    from turngate.workflows.attending import Attendant
+    from turngate.workflows.beginning import read_start
     from turngate.workflows.calls import Calls
+    from turngate.workflows.results import turn_result
     from turngate.workflows.signing import Signing
-    from turngate.workflows.state import TurnState, add_usage, pack, unpack
+    from turngate.workflows.state import TurnState, add_usage, pack
 
-INPUT_LIMIT = 2 * 1024 * 1024
 ORIGINAL_LIMIT = 8 * 1024
-ID_LIMIT = 800
-"""Bytes of a turn's id. The server takes 1,000, and a child's id is its parent's with something behind it."""
-FOREVER = timedelta(days=3650)
-"""The timer of a pause without a deadline: its summary is what the UI's first page shows of the pause."""
 
 DECIDE = (
     'Decide about a call that waits. Data: {"approval_id": "...", "type": "approve" | "edit" | "reject" | "respond" |'
@@ -56,7 +48,7 @@ REVOKE = 'Take back a remembered decision. Data: {"rule_id": "..."} or {"tool": 
 
 
 @workflow.defn(name="AgentTurn")
-class AgentTurn:
+class AgentTurn(Asked):
     """One turn of an agent, durable from the request to the result."""
 
     def __init__(self) -> None:
@@ -65,7 +57,7 @@ class AgentTurn:
         self.ledger = Ledger(f"{info.workflow_id}/{info.first_execution_run_id[-6:]}")
         self.calls = Calls(self)
         self.children: dict[int, str] = {}
-        self._announcer = announcing.Announcer(self)
+        self.announcer = announcing.Announcer(self)
         self._signing = Signing(self)
         self._stopping = False
         self._start = TurnStart()
@@ -77,7 +69,7 @@ class AgentTurn:
     async def run(self, raw: RawValue) -> Json:
         """Run the turn. Input: a TurnRequest; result: a TurnResult, both as plain JSON."""
         self._begin(raw)
-        attending = asyncio.create_task(self._attend())
+        attending = asyncio.create_task(Attendant(self).attend())
         try:
             self.state.ending = await self._turn()
         except asyncio.CancelledError:
@@ -90,8 +82,8 @@ class AgentTurn:
         finally:
             attending.cancel()
         await self._signing.close()
-        await self._announcer.finish()
-        return self._result(TurnStatus(self.state.ending)).to_json()
+        await self.announcer.finish()
+        return turn_result(self.state, self.ledger, TurnStatus(self.state.ending), workflow.now()).to_json()
 
     async def _turn(self) -> str:
         while True:
@@ -107,8 +99,10 @@ class AgentTurn:
             if ending := self._close_step():
                 return ending
             if workflow.info().is_continue_as_new_suggested():
-                await self._announcer.finish()
+                await self.announcer.finish()
                 await workflow.wait_condition(workflow.all_handlers_finished)
+                if self._stopping:
+                    return TurnStatus.STOPPED
                 self._continue_as_new()
 
     async def _ask_model(self) -> None:
@@ -147,6 +141,7 @@ class AgentTurn:
             await workflow.wait_condition(lambda: self.calls.done or self._stopping or self._should_move())
             if self._should_move() and not (self.calls.done or self._stopping):
                 self._continue_as_new()
+        self.calls.raise_bugs()
         if self.calls.failure and not self._stopping:
             await self._call_off()
             raise ApplicationError(self.calls.failure, type="ToolFailed", non_retryable=True)
@@ -184,51 +179,6 @@ class AgentTurn:
 
     # --- Waiting and being seen ------------------------------------------------------------------------------------
 
-    async def _attend(self) -> None:
-        """Keep the clock and the outside's picture of the run: one timer, two search attributes, the details page."""
-        timer: asyncio.Task[None] | None = None
-        armed: tuple[Any, ...] = ()
-        while True:
-            self.ledger.tick(workflow.now())
-            self._announcer.announce()
-            pause = surface.pause_of(self.ledger)
-            self._show(pause)
-            if timer is None or pause.face != armed:
-                if timer:
-                    timer.cancel()
-                timer, armed = self._timer(pause), pause.face
-            await workflow.wait_condition(
-                lambda pause=pause, timer=timer: (  # type: ignore[misc]
-                    surface.pause_of(self.ledger) != pause
-                    or self._announcer.has_news
-                    or (timer is not None and timer.done())
-                )
-            )
-            if timer and timer.done():
-                timer = None
-
-    def _timer(self, pause: surface.Pause) -> asyncio.Task[None] | None:
-        if pause.moment is not None:
-            patience = max(pause.moment - workflow.now(), timedelta(milliseconds=1))
-        elif pause.waiting and self.state.settings.timeline_timer:
-            patience = FOREVER
-        else:
-            return None
-        return asyncio.create_task(workflow.sleep(patience, summary=pause.summary))
-
-    def _show(self, pause: surface.Pause) -> None:
-        state = self.state
-        if (pause.status, list(pause.waiting)) != (state.shown_status, state.shown_waiting):
-            state.shown_status, state.shown_waiting = pause.status, list(pause.waiting)
-            if state.settings.search_attributes or surface.known():
-                request = state.asked()
-                workflow.upsert_search_attributes(surface.upserts(pause, request.agent, request.thread_id))
-        signed = state.settings.signed
-        waiting = [details.Waiting(self.ledger.view(item), item.plan, signed) for item in self.ledger.waiting()]
-        workflow.set_current_details(
-            details.page(waiting, self.ledger.state.refused, namespace=workflow.info().namespace)
-        )
-
     async def _unless_stopped(self, work: Any) -> bool:
         """Do the work, or cancel it when a stop comes first. Returns whether it was done."""
         task = asyncio.ensure_future(work)
@@ -245,47 +195,27 @@ class AgentTurn:
         if self.state.step is not None:
             await self.calls.call_off()
             self._close_step()
-        self._announcer.announce()
+        self.announcer.announce()
         workflow.set_current_details("")
 
     def _should_move(self) -> bool:
         """Whether history is long and nothing but people is waited for."""
-        quiet = self.calls.quiet and self._signing.quiet and self._announcer.quiet
+        quiet = self.calls.quiet and self._signing.quiet and self.announcer.quiet
         # A signal that the guard still holds back would be lost.
         return quiet and workflow.info().is_continue_as_new_suggested() and workflow.all_handlers_finished()
 
     def _continue_as_new(self) -> NoReturn:
-        self.state.ledger, self.state.unsent = self.ledger.state, self._announcer.unsent
+        self.state.ledger, self.state.unsent = self.ledger.state, self.announcer.unsent
         workflow.continue_as_new(pack(self.state, self._start))
 
     # --- Beginning and end -----------------------------------------------------------------------------------------
 
     def _begin(self, raw: Any) -> None:
-        info = workflow.info()
-        try:
-            _fit_to_start(info)
-            data = payloads.read(raw, INPUT_LIMIT, MAX_VALUES)
-            if isinstance(data, dict) and "turngate" in data and (info.parent or info.continued_run_id):
-                self._start = TurnStart.model_validate(data)
-            else:
-                self._start = TurnStart(
-                    request=TurnRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True)
-                )
-            if self._start.carried:
-                self._go_on(unpack(self._start.carried))
-            else:
-                self._set_out(TurnRequest.model_validate(self._start.request))
-        except RefusedError as error:
-            if info.continued_run_id:
-                # Our own state can't be read: this worker lacks a key or a storage driver. Another one may have it.
-                raise RuntimeError(f"the state of the run before can't be read: {error}") from None
-            raise ApplicationError(
-                f"this is no request for a turn: {error}", type="BadRequest", non_retryable=True
-            ) from None
-        except ValidationError as error:
-            raise ApplicationError(
-                f"this is no request for a turn: {_problems(error)}", type="BadRequest", non_retryable=True
-            ) from None
+        self._start, carried = read_start(raw)
+        if carried:
+            self._go_on(carried)
+        else:
+            self._set_out(TurnRequest.model_validate(self._start.request))
         self.begun = True
 
     def _set_out(self, request: TurnRequest) -> None:
@@ -303,7 +233,7 @@ class AgentTurn:
         early = self.ledger.state
         self.state = state
         self.ledger = Ledger(early.prefix, state.ledger)
-        self._announcer.resume(state.unsent)
+        self.announcer.resume(state.unsent)
         self._start = self._start.model_copy(update={"carried": None})
 
     def _model_input(self) -> ModelInput:
@@ -323,23 +253,6 @@ class AgentTurn:
             depth=state.depth,
             schemas_known=bool(state.schemas),
         )
-
-    def _result(self, status: TurnStatus) -> TurnResult:
-        """Build the result, within 1 MiB: the messages go first, then the long arguments of the approvals."""
-        state = self.state
-        new = state.messages[state.first_new :]
-        result = TurnResult(
-            status=status,
-            output=text_of(new[-1]) if new and status is TurnStatus.COMPLETED else _last_text(new),
-            messages=new,
-            new_messages=len(new),
-            approvals=[self.ledger.view(item) for item in self.ledger.items],
-            usage=state.usage,
-            steps=state.steps,
-            repairs=state.repairs,
-            rules=[rule for rule in self.ledger.rules(workflow.now()) if rule.scope == "thread"],
-        )
-        return _within_budget(result)
 
     def context(self, call_id: str | None) -> ApprovalContext:
         """Return the context of an approval raised now."""
@@ -457,83 +370,6 @@ class AgentTurn:
         self._sender = None
         raise refuse("malformed", f"there is no signal {name[:200]!r}: decisions go to 'decide'")
 
-    # --- What clients may ask ----------------------------------------------------------------------------------------
-
-    @workflow.query(name="status", description="Where the turn stands.")
-    def status(self) -> Json:
-        """Return status, counts and open children."""
-        state = self.state
-        waiting = len(self.ledger.waiting())
-        request = state.request
-        return {
-            "status": state.ending or ("waiting" if waiting else "running"),
-            "agent": request.get("agent"),
-            "thread_id": request.get("thread_id"),
-            "steps": state.steps,
-            "usage": state.usage,
-            "waiting": waiting,
-            "children": list(self.children.values()),
-            "messages": len(state.messages),
-            "first_new_message": state.first_new,
-            "repairs": state.repairs,
-            "notifications_failed": self._announcer.failed,
-        }
-
-    @workflow.query(name="pending", description='The approvals that wait, in pages: {"start"?: 0, "limit"?: 50}.')
-    def pending(self, request: Any = None) -> Json:
-        """Return the open approvals and the ids of open children."""
-        return self._approvals(self.ledger.waiting(), request)
-
-    @workflow.query(name="approvals", description="All approvals of the turn, decided ones included, in pages.")
-    def approvals(self, request: Any = None) -> Json:
-        """Return the whole record."""
-        return self._approvals(self.ledger.items, request)
-
-    def _approvals(self, items: Sequence[Any], request: Any) -> Json:
-        found, start, after = conversation.page(items, request, show=lambda item: self.ledger.view(item).to_json())
-        return {"approvals": found, "children": list(self.children.values()), "start": start, "next": after}
-
-    @workflow.query(name="messages", description='The conversation, in pages: {"start"?: 0, "limit"?: 50}.')
-    def messages(self, request: Any = None) -> Json:
-        """Return messages from `start`, at most `limit` and 512 KiB."""
-        found, start, after = conversation.page(self.state.messages, request)
-        return {"messages": found, "start": start, "next": after, "total": len(self.state.messages)}
-
-    @workflow.query(name="rules", description="The remembered rules in force.")
-    def rules(self) -> Json:
-        """Return the rules."""
-        return {"rules": [rule.to_json() for rule in self.ledger.rules(workflow.now())]}
-
-    @workflow.query(name="refused", description="The last refused signals.")
-    def refused(self) -> Json:
-        """Return the refusals, at most 20, and how many there were."""
-        state = self.ledger.state
-        return {"refused": [one.to_json() for one in state.refused], "count": state.refused_count}
-
-    @workflow.query(name="call_args", description="The arguments of one open call, for the activity that runs it.")
-    def call_args(self, request: Any = None) -> Json:
-        """Return the call with this number, and what travels with it."""
-        number = request.get("number") if isinstance(request, dict) else None
-        for call in self.state.step.calls if self.state.step else []:
-            if call.number == number:
-                request = self.state.asked()
-                return {
-                    "name": call.name,
-                    "args": call.args,
-                    "answers": call.answers,
-                    "context": request.context,
-                    "metadata": request.metadata,
-                }
-        raise ApplicationError(f"no open call has the number {number!r}")
-
-
-def _fit_to_start(info: workflow.Info) -> None:
-    """Raise RefusedError for a start that no later step could repair."""
-    if info.cron_schedule:
-        raise refuse("malformed", "a turn runs once: start it from a schedule, without cron")
-    if len(info.workflow_id.encode()) > ID_LIMIT:
-        raise refuse("too_large", f"its id has more than {ID_LIMIT} bytes, which leaves no room for those of subagents")
-
 
 def _fail(error: ActivityError) -> NoReturn:
     cause = error.cause
@@ -542,15 +378,6 @@ def _fail(error: ActivityError) -> NoReturn:
     raise ApplicationError(
         f"the model could not be asked: {cause or error}", type="ModelFailed", non_retryable=True
     ) from None
-
-
-def _problems(error: ValidationError) -> str:
-    found = [
-        f"{'.'.join(str(part) for part in one['loc']) or 'request'}: "
-        + ("unknown field" if one["type"] == "extra_forbidden" else one["msg"])
-        for one in error.errors(include_url=False, include_input=False)
-    ]
-    return "; ".join(found[:5])
 
 
 def _sender_of(payload: Any) -> str | None:
@@ -568,37 +395,3 @@ def _object(payload: Any, *fields: str) -> Json:
     if not isinstance(payload, dict) or any(key not in fields for key in payload):
         raise refuse("malformed", f"send a JSON object with at most {', '.join(fields)}")
     return payload
-
-
-def _last_text(messages: Sequence[Json]) -> str:
-    return next((text_of(one) for one in reversed(messages) if one.get("type") == "ai" and text_of(one)), "")
-
-
-def _within_budget(result: TurnResult) -> TurnResult:
-    if json_size(result.to_json()) <= RESULT_LIMIT:
-        return result
-    result = result.model_copy(update={"messages": None, "left_out": ["messages"]})
-    if json_size(result.to_json()) <= RESULT_LIMIT:
-        return result
-    left_out = ["messages", "approvals.args"]
-    approvals = [_shortened(approval) for approval in result.approvals]
-    result = result.model_copy(update={"approvals": approvals, "left_out": left_out})
-    if json_size(result.to_json()) <= RESULT_LIMIT:
-        return result
-    output = surface.clip(result.output, RESULT_LIMIT // 4)
-    return result.model_copy(
-        update={"approvals": [], "output": output, "left_out": ["messages", "approvals", "output"]}
-    )
-
-
-def _shortened(approval: Approval) -> Approval:
-    changes: dict[str, Any] = {}
-    if json_size(approval.args) > 1024:
-        changes["args"] = {}
-    if approval.executed and json_size(approval.executed.args) > 1024:
-        changes["executed"] = approval.executed.model_copy(update={"args": {}})
-    if approval.resolution and json_size(approval.resolution.to_json()) > 1024:
-        changes["resolution"] = approval.resolution.model_copy(
-            update={"edited_action": None, "message": None, "value": None}
-        )
-    return approval.model_copy(update=changes)

@@ -104,6 +104,12 @@ class Calls:
         """Whether every call has its answer, or one failed the turn."""
         return self.failure is not None or all(task.done() for task in self._tasks)
 
+    def raise_bugs(self) -> None:
+        """Let an error of our own fail the task, which is tried again after a fix, instead of losing an answer."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                raise error
+
     @property
     def quiet(self) -> bool:
         """Whether nothing runs: no activity and no child is open."""

@@ -93,7 +93,7 @@ def upserts(pause: Pause, agent: str, thread_id: str | None) -> list[SearchAttri
 
 def known() -> bool:
     """Whether the run was started with our search attributes: then the server has them, whatever the worker saw."""
-    return STATUS in workflow.info().typed_search_attributes
+    return any(pair.key == STATUS for pair in workflow.info().typed_search_attributes)
 
 
 def at_start(agent: str, thread_id: str | None) -> TypedSearchAttributes:

@@ -1,0 +1,64 @@
+"""What a turn is started with: read strictly, so that a bad start fails at once and says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
+    from turngate.contracts import MAX_VALUES, TurnRequest, TurnStart
+    from turngate.errors import RefusedError, refuse
+    from turngate.workflows import payloads
+    from turngate.workflows.state import TurnState, unpack
+
+INPUT_LIMIT = 2 * 1024 * 1024
+ID_LIMIT = 800
+"""Bytes of a turn's id. The server takes 1,000, and a child's id is its parent's with something behind it."""
+
+
+def read_start(raw: Any) -> tuple[TurnStart, TurnState | None]:
+    """Return how the turn starts, and the state of the run before where it goes on. Raises ApplicationError."""
+    info = workflow.info()
+    try:
+        _fit_to_start(info)
+        data = payloads.read(raw, INPUT_LIMIT, MAX_VALUES)
+        if isinstance(data, dict) and "turngate" in data and (info.parent or info.continued_run_id):
+            start = TurnStart.model_validate(data)
+        else:
+            start = TurnStart(request=TurnRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True))
+        if start.carried:
+            return start, unpack(start.carried)
+        TurnRequest.model_validate(start.request)
+        return start, None
+    except RefusedError as error:
+        if info.continued_run_id:
+            # Our own state can't be read: this worker lacks a key or a storage driver. Another one may have it.
+            raise RuntimeError(f"the state of the run before can't be read: {error}") from None
+        raise _bad(str(error)) from None
+    except ValidationError as error:
+        raise _bad(_problems(error)) from None
+
+
+def _bad(why: str) -> ApplicationError:
+    return ApplicationError(f"this is no request for a turn: {why}", type="BadRequest", non_retryable=True)
+
+
+def _fit_to_start(info: workflow.Info) -> None:
+    """Raise RefusedError for a start that no later step could repair."""
+    if info.cron_schedule:
+        raise refuse("malformed", "a turn runs once: start it from a schedule, without cron")
+    if len(info.workflow_id.encode()) > ID_LIMIT:
+        raise refuse("too_large", f"its id has more than {ID_LIMIT} bytes, which leaves no room for those of subagents")
+
+
+def _problems(error: ValidationError) -> str:
+    found = [
+        f"{'.'.join(str(part) for part in one['loc']) or 'request'}: "
+        + ("unknown field" if one["type"] == "extra_forbidden" else one["msg"])
+        for one in error.errors(include_url=False, include_input=False)
+    ]
+    return "; ".join(found[:5])
