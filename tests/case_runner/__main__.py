@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
 from tests.case_runner.loading import Case, case_directory, expected_failures, load_cases, select
 from tests.case_runner.run_case import Report, run_case
 from tests.case_runner.servers import ServerPool
@@ -54,10 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("wanted", nargs="*", help="case ids (DEC-001), areas (DEC) or files (decisions); all without")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"cases at the same time (default {JOBS})")
     options = parser.parse_args(arguments)
-    # The sandbox loads workflow modules anew for each run: without bytecode it would compile them each time.
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = sys.pycache_prefix or str(Path(tempfile.gettempdir(), "turngate-bytecode"))
     # What the SDK logs about the failures that cases provoke is not news here.
+    quiet = TelemetryConfig(logging=LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR")))
+    Runtime.set_default(Runtime(telemetry=quiet))
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     logging.getLogger("turngate").setLevel(logging.CRITICAL)
     everything, expected = load_cases(case_directory()), expected_failures()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import Any
 
@@ -25,7 +26,9 @@ async def decide(world: World, payload: Any, via: str, run: Run, named: bool) ->
     target = await _target(world, payload, run, named)
     try:
         if via == "client":
-            return Outcome.of(await bounded(world.client.decide(payload)))
+            by_id = not named and _approval_ids(payload)
+            sender = world.client if by_id else world.turn(target)
+            return Outcome.of(await bounded(sender.decide(payload)))
         if via == "update":
             return await _update(world, target, payload)
         if via == "signal":
@@ -49,7 +52,8 @@ async def _by_program(world: World, target: str, payload: Any, via: str) -> Outc
     arguments = ["--address", world.server.address, "--workflow-id", target, "--name", "decide"]
     code, output = await run_program(find_binary(), *command, *arguments, "--input", json.dumps(payload), "-o", "json")
     if code != 0:
-        return Outcome(refusals=[Refusal("refused", output)], exit_code=code, output=output)
+        kind = re.search(r"\(type: (\w+)", output)
+        return Outcome(refusals=[Refusal(kind[1] if kind else "refused", output)], exit_code=code, output=output)
     if via == "temporal-cli-signal":
         return Outcome(output=output)
     answer = json.loads(output[output.index("{") :])

@@ -19,10 +19,10 @@ async def seen_by_tool(facts: Facts, expected: dict[str, Any]) -> Problems:
     names = Bindings()
     for tool, wanted in expected.items():
         found = reports_of(facts, tool)
-        wanted = await facts.resolver.fill(wanted)
         if isinstance(wanted, list):
-            problems += match(wanted, found, f"seen_by_tool.{tool}", names)
+            problems += await facts.compare(wanted, found, f"seen_by_tool.{tool}", names)
             continue
+        found, wanted = facts.world.plain(found), facts.world.plain(await facts.resolver.fill(wanted))
         for one in wanted.get("include", ()):
             if not any(fits(one, report) for report in found):
                 problems.append(f"seen_by_tool.{tool}: no execution saw {short(one)}, but {short(found)}")

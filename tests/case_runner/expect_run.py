@@ -19,7 +19,8 @@ Json = dict[str, Any]
 async def pending(facts: Facts, expected: Any) -> Problems:
     """The open approvals, in the order of the calls."""
     found = await facts.pending()
-    ways = [written(approval, await facts.approvals()) for approval in found]
+    raised = await facts.approvals() if found else []
+    ways = [written(approval, raised) for approval in found]
     return same_approvals(expected, ways, "pending")
 
 
@@ -49,7 +50,7 @@ def _assigned(expected: list[str], ways: list[set[str]]) -> bool:
 
 async def final(facts: Facts, expected: Any) -> Problems:
     """The turn's output."""
-    return match(await facts.resolver.fill(expected), (await facts.result()).output, "final")
+    return await facts.compare(expected, (await facts.result()).output, "final")
 
 
 async def status(facts: Facts, expected: Any) -> Problems:
@@ -82,7 +83,7 @@ async def result(facts: Facts, expected: Json) -> Problems:
     found = await facts.result()
     data = {**found.to_json(), "approvals": [approval.to_json() for approval in found.approvals]}
     data["message_types"] = [message["type"] for message in found.messages or []]
-    return match(await facts.resolver.fill(expected), data, "result")
+    return await facts.compare(expected, data, "result")
 
 
 async def approval(facts: Facts, expected: dict[str, Json]) -> Problems:
@@ -104,7 +105,7 @@ async def _compare_approval(facts: Facts, where: str, expected: Json, found: App
     if isinstance(expected.get("status"), str) and expected["status"] not in COMPARED_STATUSES:
         del expected["status"]
     data = found.to_json()
-    problems = match(await facts.resolver.fill(expected), data, where)
+    problems = await facts.compare(expected, data, where)
     problems += [f"{where}: {one!r} is not mentioned in {short(data)}" for one in mentions if not contains(one, data)]
     return problems + _compare_schema(f"{where}.response_schema", schema, found.response_schema)
 
@@ -164,7 +165,7 @@ async def refused(facts: Facts, expected: Any) -> Problems:
     if len(entries) != wanted.get("kept", len(entries)):
         problems.append(f"refused: expected {wanted['kept']} kept, found {len(entries)}")
     if "entries" in wanted:
-        problems += match(await facts.resolver.fill(wanted["entries"]), entries, "refused")
+        problems += await facts.compare(wanted["entries"], entries, "refused")
     return problems
 
 

@@ -105,7 +105,8 @@ async def _query_under(facts: Facts, wanted: dict[str, int]) -> Problems:
 
 
 async def _largest_page(facts: Facts, name: str) -> int:
-    handle = facts.world.temporal.get_workflow_handle(await facts.latest_turn())
+    asked = facts.run.id if facts.run.is_thread else await facts.latest_turn()
+    handle = facts.world.temporal.get_workflow_handle(asked)
     page: Json = await bounded(handle.query(name))
     largest = 0
     while True:

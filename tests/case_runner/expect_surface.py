@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from tests.case_runner.facts import Facts
 from tests.case_runner.matching import Problems, match, short
+from tests.case_runner.programs import run_turngate
 from tests.case_runner.world import bounded
 from turngate.contracts import Approval
 
@@ -33,7 +35,7 @@ async def surface(facts: Facts, expected: Json) -> Problems:
 async def _search_attributes(facts: Facts, expected: Json) -> Problems:
     description = await facts.world.describe(await facts.latest_turn())
     found = {pair.key.name: _plain(pair.value) for pair in description.typed_search_attributes}
-    return match(await facts.resolver.fill(expected), found, "search_attributes")
+    return await facts.compare(expected, found, "search_attributes")
 
 
 def _plain(value: Any) -> Any:
@@ -78,7 +80,7 @@ def _table_rows(markdown: str) -> int:
 
 async def _same_object(facts: Facts, places: list[str]) -> Problems:
     """The same approvals, wherever they are shown."""
-    readers = {"query": _by_query, "list": _by_list, "notification": _by_notification}
+    readers = {"query": _by_query, "list": _by_list, "notification": _by_notification, "cli": _by_command_line}
     shown = {place: sorted(await readers[place](facts), key=lambda one: str(one["id"])) for place in places}
     first, *others = shown.items()
     problems = [f"same_object: {first[0]} shows nothing"] if not first[1] else []
@@ -101,6 +103,13 @@ async def _by_list(facts: Facts) -> list[Json]:
 
 async def _listed(facts: Facts) -> list[Approval]:
     return list(await facts.world.client.pending())
+
+
+async def _by_command_line(facts: Facts) -> list[Json]:
+    outcome = await run_turngate(facts.world, "inbox", "--json")
+    shown = json.loads(outcome.output)
+    entries = shown if isinstance(shown, list) else shown["approvals"]
+    return [Approval.model_validate(entry).to_json() for entry in entries]
 
 
 async def _by_notification(facts: Facts) -> list[Json]:

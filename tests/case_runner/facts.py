@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus
 
+from tests.case_runner.matching import Bindings, Problems, match
 from tests.case_runner.outcome import Outcome
 from tests.case_runner.resolving import Resolver
 from tests.case_runner.tree import messages_of, pending_of, turn_ids
@@ -83,6 +84,11 @@ class Facts:
         return [
             entry for entry in entries if whole_case or entry["turn"] == self.run.id or entry["turn"].startswith(below)
         ]
+
+    async def compare(self, expected: Any, found: Any, where: str, names: Bindings | None = None) -> Problems:
+        """Match what was found, with approval ids in the place of references and names as the case has them."""
+        wanted = self.world.plain(await self.resolver.fill(expected))
+        return match(wanted, self.world.plain(found), where, names)
 
     async def _result(self) -> TurnResult:
         return await bounded(self.world.turn(await self.latest_turn()).result())

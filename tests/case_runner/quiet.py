@@ -15,6 +15,8 @@ _NO_PROGRESS = 25.0
 """Seconds without a new event after which a run that is not quiet is given up."""
 _LOOKS = 2
 """A run must be found quiet this often in a row, without a new event: what one run tells another takes a moment."""
+_FIRST_TASK_DONE = 4
+"""Events of a run that has begun. The server lets a run that continued as new after less than a second wait."""
 
 
 @dataclass
@@ -74,6 +76,8 @@ async def _look_into(world: World, workflow_id: str, look: _Look) -> None:
 
 def _busy_with(workflow_id: str, description: WorkflowExecutionDescription) -> list[str]:
     raw = description.raw_description
+    if description.history_length < _FIRST_TASK_DONE:
+        return [f"{workflow_id} has not begun"]
     busy = [
         f"{workflow_id} runs {activity.activity_type.name} (attempt {activity.attempt})"
         for activity in raw.pending_activities

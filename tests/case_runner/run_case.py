@@ -62,7 +62,7 @@ CHECKS: dict[str, Check] = {
 _LATE = {"listed", "events", "surface", "seen_by_tool", "notified"}
 _LATE_BY = 5.0
 _UNSETTLED_BY = 15.0
-_CASE_LIMIT = 240.0
+_CASE_LIMIT = 600.0
 
 
 @dataclass

@@ -39,7 +39,7 @@ def needs_of(case: Case) -> Needs:
 
 def _over_all_runs(step: Json) -> bool:
     same = step["expect"].get("surface", {}).get("same_object", ())
-    return any(kind in step["do"] for kind in _OVER_ALL_RUNS) or "list" in same
+    return any(kind in step["do"] for kind in _OVER_ALL_RUNS) or bool({"list", "cli"} & set(same))
 
 
 class ServerPool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.case_runner import deciding, interventions, raw
 from tests.case_runner.outcome import Outcome, refused
-from tests.case_runner.programs import run_program
+from tests.case_runner.programs import run_turngate
 from tests.case_runner.resolving import Resolver
 from tests.case_runner.script import read_message
 from tests.case_runner.templates import expand
@@ -21,8 +19,6 @@ from turngate.testing import ScriptedReviewer
 
 Json = dict[str, Any]
 MAIN = "main"
-# What the installed script `turngate` does; tests need not have it on their path.
-_TURNGATE = "import sys; from turngate.cli import main; sys.argv[0] = 'turngate'; sys.exit(main())"
 _LONG = 60.0
 
 
@@ -168,9 +164,7 @@ async def _listed(world: World, filters: Json) -> list[Any]:
 async def _cli(world: World, do: Json, named: str | None) -> Outcome:
     run = world.runs.get(named or MAIN) or Run(MAIN, world.prefix + MAIN)
     arguments = await Resolver(world, run).fill(do["cli"])
-    env = {**os.environ, "TEMPORAL_ADDRESS": world.server.address, "TURNGATE_TASK_QUEUE": world.task_queue}
-    code, output = await run_program(sys.executable, "-c", _TURNGATE, *arguments, env=env)
-    return Outcome(exit_code=code, output=output)
+    return await run_turngate(world, *arguments)
 
 
 Doing = Callable[[World, Json, "str | None"], Awaitable[Outcome]]

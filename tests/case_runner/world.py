@@ -108,6 +108,16 @@ class World:
         except RPCError:
             return False
 
+    def plain(self, value: Any) -> Any:
+        """Return `value` with the names of runs and threads as the case has them, in place of our unique ids."""
+        if isinstance(value, str):
+            return value.replace(self.prefix, "")
+        if isinstance(value, list):
+            return [self.plain(entry) for entry in value]
+        if isinstance(value, dict):
+            return {self.plain(key): self.plain(inner) for key, inner in value.items()}
+        return value
+
     # --- The worker ----------------------------------------------------------------------------------------------
 
     def new_builder(self) -> Builder:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 
-_CONVERSATION = (SystemMessage, HumanMessage, AIMessage, ToolMessage, ChatMessage)
+_CONVERSATION = (SystemMessage, HumanMessage, AIMessage, ToolMessage, ChatMessage, FunctionMessage)
 
 
 def check_conversation(messages: Sequence[BaseMessage]) -> list[str]:
