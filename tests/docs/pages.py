@@ -67,7 +67,7 @@ def commands(page: Path) -> Iterator[tuple[int, str]]:
             continue
         text = block.code.replace("\\\n", " ")
         for line in text.splitlines():
-            line = line.split(" #")[0].strip()
+            line = line.split(" #")[0].split(" >")[0].strip()
             if line and not line.startswith("#"):
                 yield block.line, line
 
