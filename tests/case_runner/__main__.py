@@ -56,11 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("wanted", nargs="*", help="case ids (DEC-001), areas (DEC) or files (decisions); all without")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"cases at the same time (default {JOBS})")
     options = parser.parse_args(arguments)
-    # What the SDK logs about the failures that cases provoke is not news here.
-    quiet = TelemetryConfig(logging=LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR")))
-    Runtime.set_default(Runtime(telemetry=quiet))
-    logging.getLogger("temporalio").setLevel(logging.CRITICAL)
-    logging.getLogger("turngate").setLevel(logging.CRITICAL)
     everything, expected = load_cases(case_directory()), expected_failures()
     try:
         cases = select(everything, options.wanted)
@@ -69,6 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     reports = asyncio.run(run_cases(cases, max(1, options.jobs), lambda report: show(report, expected)))
     return summary(reports, len(everything) - len(cases), expected, time.monotonic() - began)
+
+
+def _be_quiet() -> None:
+    """What the SDK logs about the failures that cases provoke is not news here."""
+    levels = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels))))
+    for name in ("temporalio", "turngate"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def summary(reports: Sequence[Report], left_out: int, expected: Mapping[str, str], seconds: float) -> int:
@@ -90,4 +93,5 @@ def summary(reports: Sequence[Report], left_out: int, expected: Mapping[str, str
 
 
 if __name__ == "__main__":
+    _be_quiet()
     sys.exit(main())
