@@ -61,7 +61,7 @@ class ThreadState(Recorded):
     refused: int = 0
 
 
-@workflow.defn(name="AgentThread")
+@workflow.defn(name="AgentThread", sandboxed=False)
 class AgentThread:
     """A conversation of any length, one child AgentTurn a message."""
 

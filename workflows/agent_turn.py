@@ -47,7 +47,7 @@ STOP = 'Stop the turn. Data: {"reason"?: "...", "reviewer"?: "you"}. What waits 
 REVOKE = 'Take back a remembered decision. Data: {"rule_id": "..."} or {"tool": "..."}. The query `rules` lists them.'
 
 
-@workflow.defn(name="AgentTurn")
+@workflow.defn(name="AgentTurn", sandboxed=False)
 class AgentTurn(Asked):
     """One turn of an agent, durable from the request to the result."""
 
