@@ -103,7 +103,11 @@ await serve({
   waitFor: async ({ text }) => void (await seen(page.getByText(text)).waitFor()),
   text: async () => await page.locator('body').innerText(),
   resize: async (size) => void (await page.setViewportSize(size)),
-  picture: async ({ path }) => void (await page.screenshot({ path })),
+  picture: async ({ path }) => {
+    // The outline of what has the focus is no part of the page.
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.screenshot({ path });
+  },
 });
 await context.close();
 await rm(profile, { recursive: true, force: true });

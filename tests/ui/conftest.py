@@ -66,5 +66,5 @@ async def sdk(ui_server: DevServer) -> AsyncIterator[NodeScript]:
 
 def _program(name: str) -> str:
     found = shutil.which(name)
-    assert found, f"{name} is not installed: see .ci/run for the package"
+    assert found, f"{name} is not installed: .ci/run names the package"
     return found

@@ -105,7 +105,7 @@ async def test_pictures(ui_server: DevServer, browser: NodeScript, start_paused:
     assert '"DELETE FROM orders WHERE year < 2025"' in text
     assert "Tags: sql, destructive" in text
     assert f"If nobody decides until {sql.expires_at:%Y-%m-%d %H:%M} UTC, it is rejected" in text
-    await browser.ask("resize", width=1400, height=1500)
+    await browser.ask("resize", width=1400, height=1440)
     await browser.ask("picture", path=str(folder / "temporal-ui-details.png"))
     await browser.ask("resize", width=1400, height=1000)
 
