@@ -45,7 +45,7 @@ class NodeScript:
         assert process.stdout is not None
         process.stdin.write(json.dumps({"operation": operation, **options}).encode() + b"\n")
         line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
-        assert line, f"{self._command[1]} ended when it was asked to {operation}: are its packages there? See `make setup`"
+        assert line, f"{self._command[1]} ended when asked to {operation}: run `make setup` for its packages"
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]
