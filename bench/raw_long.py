@@ -11,8 +11,10 @@ from typing import Any
 
 from temporalio import activity, workflow
 
+with workflow.unsafe.imports_passed_through():
+    from bench.pages import page
+
 LIMIT = timedelta(minutes=10)
-PAGE = "0123456789abcdef" * 256
 
 
 @activity.defn
@@ -27,7 +29,7 @@ async def raw_long_model(asked: dict[str, Any]) -> dict[str, Any]:
 @activity.defn
 async def raw_long_tool(call: dict[str, Any]) -> str:
     """Return a page of 4 KB."""
-    return PAGE
+    return page(call["args"]["n"])
 
 
 @workflow.defn

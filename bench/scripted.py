@@ -12,10 +12,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, tool
 
+from bench.pages import page
 from turngate import Agent
-
-RESULT_BYTES = 4096
-PAGE = "0123456789abcdef" * (RESULT_BYTES // 16)
 
 
 class Scripted(BaseChatModel):
@@ -86,7 +84,7 @@ async def send_mail(to: str, body: str) -> str:
 @tool
 async def read_page(n: int) -> str:
     """Read a page of 4 KB."""
-    return PAGE
+    return page(n)
 
 
 MAIL: list[BaseTool] = [send_mail]
