@@ -69,6 +69,8 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
 
 def words_of(error: BaseException) -> str:
     """Return an error in its own words, on a bounded number of characters."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # a task group (MCP clients run in some) hides what went wrong
     try:
         said = str(error)
     except Exception:  # an error whose own __str__ raises
