@@ -146,9 +146,9 @@ def test_large_calls_are_cheap() -> None:
     calls = [
         waiting(number, args={"query": "é\u202e  " * 60_000, "nested": [{"a": [1]}] * 9000}) for number in range(8)
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     text = page(calls, [])
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert text.count("**cut here**") >= 2
 
 
