@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -32,6 +34,8 @@ TIME_SKIPPING = ("--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled
 
 # SQLite's default journal halves the throughput; with WAL, synchronous=1 still survives a killed process.
 _WAL = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=1")
+# Loaded before the fork: a child of a process with threads may do very little before it becomes another program.
+_LIBC = ctypes.CDLL(None)
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
@@ -175,6 +179,7 @@ class DevServer:
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
 
     async def _answering(self) -> None:
@@ -213,6 +218,11 @@ class _PortTakenError(Exception):
 
     def __init__(self, port: int | None) -> None:
         super().__init__(f"port {port} is in use, by another dev server perhaps: stop it, or choose another port")
+
+
+def _end_with_parent() -> None:
+    """Run in the child: ask the kernel to end the server when we are killed, for nobody else would."""
+    _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def find_binary(given: str | None = None) -> str:
