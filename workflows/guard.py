@@ -23,10 +23,11 @@ from temporalio.worker import (
 )
 
 with workflow.unsafe.imports_passed_through():
+    from turngate.contracts import WORKFLOW_TYPES
     from turngate.errors import RefusedError, refuse
+    from turngate.workflows import measuring
     from turngate.workflows.refusals import as_failure
 
-OURS = ("AgentTurn", "AgentThread")
 BATCH = 500
 """Signals that one workflow task handles. The SDK gives a task two seconds, and where thousands of signals take longer
 together, it fails it again and again; the rest of a flood waits for the next tasks."""
@@ -48,7 +49,7 @@ class _Guard(WorkflowInboundInterceptor):
         self._queue = _Queue()
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
-        if workflow.info().workflow_type in OURS and len(input.args) != 1:
+        if workflow.info().workflow_type in WORKFLOW_TYPES and len(input.args) != 1:
             raise ApplicationError(
                 f"start this workflow with one argument, a request object; {len(input.args)} were given",
                 type="BadRequest",
@@ -57,9 +58,8 @@ class _Guard(WorkflowInboundInterceptor):
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
-        if workflow.info().workflow_type not in OURS:
+        if workflow.info().workflow_type not in WORKFLOW_TYPES:
             return await super().handle_signal(input)
-        note = getattr(workflow.instance(), "note_refusal", None)
         await self._queue.turn()
         await _begun()
         try:
@@ -68,25 +68,23 @@ class _Guard(WorkflowInboundInterceptor):
         except asyncio.CancelledError:
             raise
         except RefusedError as error:
-            if note:
-                note(input.signal, error)
+            _note(input.signal, error)
         except Exception as error:  # a bug of ours must not wedge a paused run either
             workflow.logger.exception("signal handler failed")
-            if note:
-                note(input.signal, _bug(error))
+            _note(input.signal, _bug(error))
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
-        if workflow.info().workflow_type not in OURS:
+        if workflow.info().workflow_type not in WORKFLOW_TYPES:
             return super().handle_update_validator(input)
         try:
             _one_argument(input.update, input.args)
             if _has_begun():
                 super().handle_update_validator(input)
         except RefusedError as error:
-            raise as_failure(error) from None
+            raise _answer(error) from None
 
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
-        if workflow.info().workflow_type not in OURS:
+        if workflow.info().workflow_type not in WORKFLOW_TYPES:
             return await super().handle_update_handler(input)
         try:
             if not _has_begun():
@@ -94,12 +92,12 @@ class _Guard(WorkflowInboundInterceptor):
                 super().handle_update_validator(input)
             return await super().handle_update_handler(input)
         except RefusedError as error:
-            raise as_failure(error) from None
+            raise _answer(error) from None
         except (FailureError, workflow.NondeterminismError):
             raise
         except Exception as error:  # a bug of ours is the sender's to hear, and must not wedge the run
             workflow.logger.exception("update handler failed")
-            raise as_failure(_bug(error)) from None
+            raise _answer(_bug(error)) from None
 
 
 class _Queue:
@@ -144,6 +142,19 @@ async def _begun() -> None:
     """
     if not _has_begun():
         await workflow.wait_condition(_has_begun)
+
+
+def _note(signal: str, error: RefusedError) -> None:
+    """Keep the refusal of a signal, whose sender hears nothing, where people see it."""
+    measuring.refused(error, "signal")
+    if note := getattr(workflow.instance(), "note_refusal", None):
+        note(signal, error)
+
+
+def _answer(error: RefusedError) -> ApplicationError:
+    """Return the refusal as an update's sender gets it."""
+    measuring.refused(error, "update")
+    return as_failure(error)
 
 
 def _bug(error: Exception) -> RefusedError:

@@ -13,6 +13,7 @@ from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunn
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from turngate import attributes, verifier
+from turngate.runner import careful
 from turngate.tolerant import composed, tolerant, tolerant_client
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ class TurngatePlugin(SimplePlugin):
     * an interceptor that turns a bad signal into a recorded refusal;
     * decoding that does not raise for what clients sent, around your codec and converter, on the worker's own copy
       of the client;
+    * a filter in front of our workflows that leaves updates unanswered which are too large for any answer;
     * modules to your sandbox's pass-through list.
 
     It changes no other option of your worker. `turngate.build_worker` sets these too, and the reasons hold for yours:
-    `disable_payload_error_limit=True` (an update of 2 to 4 MB otherwise stalls a run; with it, your own workflows
-    must stay below the server's limits by themselves), `sticky_queue_schedule_to_start_timeout` of 2 s (after a
-    killed worker a decision otherwise waits 10 s), `max_heartbeat_throttle_interval` of 1 s (a stop reaches a running
-    tool with a heartbeat), `graceful_shutdown_timeout` of 30 s.
+    `sticky_queue_schedule_to_start_timeout` of 2 s (after a killed worker a decision otherwise waits 10 s),
+    `max_heartbeat_throttle_interval` of 1 s (a stop reaches a running tool with a heartbeat),
+    `graceful_shutdown_timeout` of 30 s.
 
     Without `agents` a worker only runs the workflows. Raises ConfigError for agents that don't go together.
     """
@@ -79,6 +80,8 @@ class TurngatePlugin(SimplePlugin):
         """Add what the worker needs."""
         config = super().configure_worker(config)
         config["client"] = tolerant_client(config["client"])
+        config["workflow_runner"] = careful(config["workflow_runner"])
+        config["unsandboxed_workflow_runner"] = careful(config["unsandboxed_workflow_runner"])
         return config
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:

@@ -105,9 +105,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
     # A deploy lets running tools finish; what is cut off has an unknown outcome, and a person must look.
     "graceful_shutdown_timeout": timedelta(seconds=30),
-    # Turngate keeps budgets below the server's limits. With the SDK's own check an update of 2 to 4 MB would stall
-    # the run for ever, for the SDK has to echo it; without, its sender gets an error.
-    "disable_payload_error_limit": True,
     # A stop reaches a running tool with the answer to a heartbeat; the default sends one only every 24 s.
     "max_heartbeat_throttle_interval": timedelta(seconds=1),
     "default_heartbeat_throttle_interval": timedelta(seconds=1),

@@ -116,7 +116,7 @@ async def test_defaults_suit_long_pauses(client: Client, queue: str) -> None:
     assert config["sticky_queue_schedule_to_start_timeout"] == timedelta(seconds=2)
     assert config["graceful_shutdown_timeout"] == timedelta(seconds=30)
     assert config["max_heartbeat_throttle_interval"] == timedelta(seconds=1)
-    assert config["disable_payload_error_limit"] is True
+    assert config["disable_payload_error_limit"] is False
     assert config["max_cached_workflows"] == cache_size(memory_limit())
     mine = build_worker(client, [agent()], task_queue=f"{queue}-2", max_cached_workflows=7).config()
     assert mine["max_cached_workflows"] == 7
