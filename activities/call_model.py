@@ -140,7 +140,7 @@ def _scene(request: ModelInput, messages: list[Message], answer: Message) -> Sce
         requested_by=request.requested_by,
         metadata=request.metadata,
         review_also=request.review_also,
-        messages=conversation.to_langchain([*messages, answer]),
+        messages=conversation.AsLangchain([*messages, answer]),
     )
 
 

@@ -10,7 +10,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
 from langchain_core.messages import AnyMessage, BaseMessage
 from pydantic import BaseModel
@@ -44,6 +45,29 @@ def to_json(message: BaseMessage) -> Message:
     recorded: Message = cleaned(message.model_dump())
     to_langchain([recorded])
     return recorded
+
+
+class AsLangchain(Sequence[BaseMessage]):
+    """Recorded messages as LangChain's objects, made once somebody looks: a long conversation takes its time."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._recorded = messages
+
+    @cached_property
+    def _made(self) -> list[BaseMessage]:
+        return to_langchain(self._recorded)
+
+    @overload
+    def __getitem__(self, index: int) -> BaseMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[BaseMessage]: ...
+    def __getitem__(self, index: int | slice) -> BaseMessage | Sequence[BaseMessage]:
+        """Return one message, or some."""
+        return self._made[index]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._recorded)
 
 
 async def resolve(segments: Sequence[Segment]) -> list[Message]:

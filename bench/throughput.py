@@ -65,8 +65,6 @@ def _compared(name: str, ours: list[Round], raw: list[Round]) -> list[Measure]:
         here, there = [getattr(one, what) for one in ours], [getattr(one, what) for one in raw]
         note = f"{statistics.median(here):.1f} ms, by hand {statistics.median(there):.1f} ms"
         measures.append(
-            Measure(
-                f"{name}: {what}'s processor time per turn", "x by hand", ratio=paired(here, there), note=note
-            )
+            Measure(f"{name}: {what}'s processor time per turn", "x by hand", ratio=paired(here, there), note=note)
         )
     return measures
