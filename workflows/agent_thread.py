@@ -69,6 +69,7 @@ class AgentThread:
         self.state = ThreadState()
         self._open: Any = None
         self._revoked: set[str] = set()
+        self._sizes = conversation.Sizes()
         self._begun = False
 
     # --- The story of a thread -----------------------------------------------------------------------------------
@@ -307,8 +308,9 @@ class AgentThread:
     )
     def messages(self, request: Any = None) -> Json:
         """Return messages from `start`, at most `limit` and 512 KiB."""
-        found, start, after = conversation.page(self.state.messages, request)
-        return {"messages": found, "start": start, "next": after, "total": len(self.state.messages)}
+        messages = self.state.messages
+        found, start, after = conversation.page(messages, request, sizes=self._sizes.of(messages))
+        return {"messages": found, "start": start, "next": after, "total": len(messages)}
 
     @workflow.query(name="rules", description="The remembered rules of the thread.")
     def rules(self) -> Json:

@@ -61,6 +61,7 @@ class AgentTurn(Asked):
         self._signing = Signing(self)
         self._stopping = False
         self._start = TurnStart()
+        self.sizes = conversation.Sizes()
         self.begun = False
 
     # --- The story of a turn -------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ class Asked:
     ledger: Ledger
     children: dict[int, str]
     announcer: Announcer
+    sizes: conversation.Sizes
 
     @workflow.query(name="status", description="Where the turn stands.")
     def status(self) -> Json:
@@ -61,8 +62,9 @@ class Asked:
     @workflow.query(name="messages", description='The conversation, in pages: {"start"?: 0, "limit"?: 50}.')
     def messages(self, request: Any = None) -> Json:
         """Return messages from `start`, at most `limit` and 512 KiB."""
-        found, start, after = conversation.page(self.state.messages, request)
-        return {"messages": found, "start": start, "next": after, "total": len(self.state.messages)}
+        messages = self.state.messages
+        found, start, after = conversation.page(messages, request, sizes=self.sizes.of(messages))
+        return {"messages": found, "start": start, "next": after, "total": len(messages)}
 
     @workflow.query(name="rules", description="The remembered rules in force.")
     def rules(self) -> Json:

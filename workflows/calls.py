@@ -76,6 +76,7 @@ class Calls:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._busy = 0
+        self._task = -1
         self._inline = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: str | None = None
@@ -306,6 +307,9 @@ class Calls:
 
     def _travels_inline(self, call: Call) -> bool:
         # One server task takes 4 MB in all: a hundred calls decided at once must not add up to that.
+        task = workflow.info().get_current_history_length()
+        if task != self._task:
+            self._task, self._inline = task, 0
         request = self._turn.state.asked()
         size = json_size([call.args, call.answers, request.context, request.metadata])
         if size > ARGS_INLINE_LIMIT or self._inline + size > INLINE_BUDGET:

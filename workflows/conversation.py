@@ -91,23 +91,36 @@ def segments(messages: Sequence[Message], size: int, inline_limit: int, before: 
     return [*parts, Segment(workflow_id=info.workflow_id, run_id=info.run_id, start=0, count=len(messages))]
 
 
+class Sizes:
+    """The bytes of the messages of a conversation, each measured once: every model call asks for all of them."""
+
+    def __init__(self) -> None:
+        self._known: list[int] = []
+
+    def of(self, messages: Sequence[Message]) -> Sequence[int]:
+        """Return the bytes of each message. What was said never changes, so only what is new is measured."""
+        self._known += [json_size(message) for message in messages[len(self._known) :]]
+        return self._known
+
+
 def page(
     items: Sequence[Any],
     request: Any,
     *,
     show: Callable[[Any], Any] = lambda item: item,
+    sizes: Sequence[int] | None = None,
     budget: int = PAGE_LIMIT - 16_384,
 ) -> tuple[list[Any], int, int | None]:
     """Return the items from `start`, at most `limit` and within the budget, and where the next page starts.
 
-    `show` is what is done to an item that gets onto the page. A single item over the budget comes alone: no page is
-    ever empty before the end.
+    `show` is what is done to an item that gets onto the page; `sizes` are their bytes where they are known. A single
+    item over the budget comes alone: no page is ever empty before the end.
     """
     start, limit = _bounds(request, len(items))
     found: list[Any] = []
     size = 0
-    for item in map(show, items[start : start + limit]):
-        size += json_size(item)
+    for number, item in enumerate(map(show, items[start : start + limit]), start):
+        size += json_size(item) if sizes is None else sizes[number]
         if found and size > budget:
             break
         found.append(item)

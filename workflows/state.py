@@ -8,7 +8,7 @@ import zlib
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
@@ -102,9 +102,13 @@ class TurnState(Recorded):
     ending: str | None = None
     unsent: list[Unsent] = Field(default_factory=list)
 
+    _asked: TurnRequest | None = PrivateAttr(default=None)
+
     def asked(self) -> TurnRequest:
-        """Return the request that started the turn."""
-        return TurnRequest.model_validate(self.request)
+        """Return the request that started the turn. Read once: it may hold a long conversation."""
+        if self._asked is None:
+            self._asked = TurnRequest.model_validate(self.request)
+        return self._asked
 
     def say(self, *messages: Message) -> None:
         """Add messages to the conversation."""
