@@ -13,7 +13,7 @@ NODE_DIRS := $(patsubst %/package.json,%,$(wildcard tests/*/package.json example
 # Each process of pytest-xdist starts a Temporal server of its own.
 JOBS   ?= 2
 
-.PHONY: help setup links test lint format types pytest cases demo bench soak histories docs dist constraints clean
+.PHONY: help setup links test lint format types pytest cases demo bench fuzz soak histories docs dist constraints clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /make \1    /p' Makefile
@@ -60,6 +60,9 @@ demo: setup ## the guided demo; options in ARGS
 
 bench: setup ## measure latency, events and throughput
 	$(BIN)/python -m bench $(ARGS)
+
+fuzz: setup ## send whatever can be sent to paused runs, for some minutes
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 soak: setup ## many turns with crashes in between
 	$(BIN)/python -m bench.soak $(ARGS)

@@ -1,0 +1,1 @@
+"""Whatever a client sends, the run goes on: generated attacks on paused turns of a real worker."""
