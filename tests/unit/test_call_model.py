@@ -81,7 +81,7 @@ async def test_arguments_that_are_no_strict_json_make_the_call_unreadable(args: 
     asked: list[Any] = []
     answer = calls(("pay", {}), ("pay", {"to": "a", "amount": 1}))
     answer.tool_calls[0]["args"] = args
-    agent = make_agent(model=FakeModel(answers=[answer]), policy=asked.append)
+    agent = make_agent(model=FakeModel(answers=[answer]), policy=lambda context: bool(asked.append(context)))
     found = await step(agent)
     assert [call["id"] for call in found.message["tool_calls"]] == ["c2"]
     assert [call["id"] for call in found.message["invalid_tool_calls"]] == ["c1"]
