@@ -30,17 +30,26 @@ def no_call_open(world: World) -> Problems:
     problems: Problems = []
     running: dict[str, Entry] = {}
     for entry in world.journal.read():
-        if entry["kind"] == "started" and not entry["hangs"]:
+        if entry["kind"] == "started" and not entry["hangs"] and not _may_be_given_up(world, entry["tool"]):
             running[entry["execution"]] = entry
         elif entry["kind"] == "ended":
             running.pop(entry["execution"], None)
+        elif entry["kind"] == "killed":
+            running.clear()
         elif entry["kind"] == "answer":
-            problems += [
-                f"the model was asked while {start['tool']} ran"
-                for start in running.values()
-                if start["turn"] == entry["turn"]
-            ]
+            here = [start["tool"] for start in running.values() if start["turn"] == entry["turn"]]
+            problems += [f"the model was asked while {tool} ran" for tool in here]
     return problems
+
+
+def _may_be_given_up(world: World, tool: str) -> bool:
+    """A body that overruns its time limit may still run when a person has said how to go on."""
+    return "start_to_close" in _tool_options(world, tool)
+
+
+def _tool_options(world: World, tool: str) -> Json:
+    options = world.case.given["agent"].get("tool_options", {})
+    return options.get(tool, {}) if isinstance(options, dict) else {}
 
 
 def no_second_start(world: World) -> Problems:
@@ -57,9 +66,7 @@ def no_second_start(world: World) -> Problems:
 
 def _allowed(world: World, tool: str) -> int:
     spec = world.case.given["tools"].get(tool, {})
-    options = world.case.given["agent"].get("tool_options", {})
-    attempts = options.get(tool, {}).get("max_attempts", 1) if isinstance(options, dict) else 1
-    return (1 + len(spec.get("asks", ()))) * int(attempts)
+    return (1 + len(spec.get("asks", ()))) * int(_tool_options(world, tool).get("max_attempts", 1))
 
 
 def _says_so(world: World, tool: str, total: int) -> bool:

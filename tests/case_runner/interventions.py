@@ -60,6 +60,7 @@ async def kill_worker_during(world: World, do: Json, named: str | None) -> Outco
     if dying is None:
         raise CaseError("there is no worker to kill")
     await dying.kill()
+    world.journal.write("killed")
     await world.start_worker()
     return outcome
 

@@ -48,7 +48,9 @@ def path_of(approval: Approval) -> tuple[str, ...]:
 
 def number_of(approval: Approval) -> int:
     """Return the approval's number in its run."""
-    return int(approval.id.rpartition("-")[2])
+    number = approval.id.rpartition("-")[2]
+    # Without a worker an inbox knows that something waits, but not its number.
+    return int(number) if number.isdigit() else 0
 
 
 def written(approval: Approval, raised: Sequence[Approval], run: str | None = None) -> set[str]:
