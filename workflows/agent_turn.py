@@ -7,7 +7,7 @@ proposed to answered is `calls.py`; what a decision does is the ledger's busines
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.workflows.attending import Attendant
     from turngate.workflows.beginning import read_start
     from turngate.workflows.calls import Calls
+    from turngate.workflows.measuring import Measuring
     from turngate.workflows.results import turn_result
     from turngate.workflows.signing import Signing
     from turngate.workflows.state import TurnState, add_usage, pack
@@ -58,6 +59,7 @@ class AgentTurn(Asked):
         self.calls = Calls(self)
         self.children: dict[int, str] = {}
         self.announcer = announcing.Announcer(self)
+        self.measuring = Measuring(self)
         self._signing = Signing(self)
         self._stopping = False
         self._start = TurnStart()
@@ -70,21 +72,26 @@ class AgentTurn(Asked):
     async def run(self, raw: RawValue) -> Json:
         """Run the turn. Input: a TurnRequest; result: a TurnResult, both as plain JSON."""
         self._begin(raw)
+        self.measuring.begin()
         attending = asyncio.create_task(Attendant(self).attend())
         try:
-            self.state.ending = await self._turn()
+            self._end(await self._turn())
         except asyncio.CancelledError:
             await self._call_off()
-            self.state.ending = "cancelled"
+            self._end("cancelled", "Cancelled")
             raise
-        except ApplicationError:
-            self.state.ending = "failed"
+        except ApplicationError as error:
+            self._end("failed", error.type or "Failed")
             raise
         finally:
             attending.cancel()
         await self._signing.close()
         await self.announcer.finish()
         return turn_result(self.state, self.ledger, TurnStatus(self.state.ending), workflow.now()).to_json()
+
+    def _end(self, ending: str, failure: str | None = None) -> None:
+        self.state.ending = ending
+        self.measuring.end(failure)
 
     async def _turn(self) -> str:
         while True:
@@ -111,16 +118,8 @@ class AgentTurn(Asked):
         state = self.state
         state.steps += 1
         try:
-            answer = await workflow.execute_activity(
-                "call_model",
-                self._model_input().compact(),
-                start_to_close_timeout=timedelta(minutes=10),
-                heartbeat_timeout=timedelta(seconds=30),
-                retry_policy=RetryPolicy(
-                    initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30), maximum_attempts=5
-                ),
-                summary=f"model call {state.steps}",
-            )
+            with self.measuring.model_call():
+                answer = await self._model_call()
         except ActivityError as error:
             if self._stopping:
                 raise
@@ -135,6 +134,18 @@ class AgentTurn(Asked):
             state.schemas.update(step.schemas)
         self.calls.begin(step)
         self.calls.start()
+
+    def _model_call(self) -> Awaitable[Any]:
+        return workflow.execute_activity(
+            "call_model",
+            self._model_input().compact(),
+            start_to_close_timeout=timedelta(minutes=10),
+            heartbeat_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(
+                initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30), maximum_attempts=5
+            ),
+            summary=f"model call {self.state.steps}",
+        )
 
     async def _settle_calls(self) -> None:
         """Wait until every call of the step is answered, however long people take."""
@@ -154,6 +165,7 @@ class AgentTurn(Asked):
         answers = [call.result for call in step.calls if call.result is not None]
         state.say(*answers)
         state.step = None
+        self.measuring.end_step()
         if not step.calls:
             return TurnStatus.COMPLETED
         if all(call.ran and call.plan.options.return_direct for call in step.calls) and all(

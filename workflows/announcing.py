@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.contracts import KIB, Json, json_size
     from turngate.items import Item, Notice
     from turngate.ledger import Ledger
+    from turngate.workflows.measuring import Measuring
     from turngate.workflows.state import TurnState, Unsent
 
 LAST_WAIT = timedelta(seconds=5)
@@ -36,6 +37,7 @@ class Turn(Protocol):
 
     state: TurnState
     ledger: Ledger
+    measuring: Measuring
 
 
 class Announcer:
@@ -65,6 +67,7 @@ class Announcer:
         """Take the ledger's notices and send them on their way."""
         notices, self._turn.ledger.notices = self._turn.ledger.notices, []
         for notice in notices:
+            self._turn.measuring.noticed(notice)
             if notice.kind not in _ASKING:
                 self._stop_asking(notice.item)
             elif not notice.item.open:

@@ -47,6 +47,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.ledger import Ledger
     from turngate.workflows import surface
     from turngate.workflows.conversation import tool_message
+    from turngate.workflows.measuring import Measuring
     from turngate.workflows.state import Call, Step, TurnState
 
 RECOVERY = ["approve", "respond", "reject"]
@@ -64,6 +65,7 @@ class Turn(Protocol):
     state: TurnState
     ledger: Ledger
     children: dict[int, str]
+    measuring: Measuring
 
     def context(self, call_id: str | None) -> ApprovalContext:
         """Return the context of an approval raised now."""
@@ -243,10 +245,8 @@ class Calls:
     async def _run(self, call: Call) -> None:
         self._busy += 1
         try:
-            if call.plan.subagent:
-                await self._run_subagent(call)
-            else:
-                await self._run_tool(call)
+            with self._turn.measuring.tool(call):
+                await (self._run_subagent(call) if call.plan.subagent else self._run_tool(call))
         finally:
             self._busy -= 1
 
@@ -343,6 +343,7 @@ class Calls:
             call.result = outcome.message or _answer(call, "", ok=outcome.succeeded)
 
     def _ask_what_happened(self, call: Call, warning: str) -> None:
+        self._turn.measuring.recovery(call)
         plan = _follow_up(call.plan, RECOVERY, [warning])
         self._ask(call, plan, kind=ApprovalType.RECOVERY)
 

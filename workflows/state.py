@@ -96,6 +96,7 @@ class TurnState(Recorded):
     """The argument schema of every tool, where an edit may change the tool; recorded once a turn."""
     settings: StepSettings = Field(default_factory=StepSettings)
     step: Step | None = None
+    step_began: datetime | None = None
     ledger: LedgerState = Field(default_factory=LedgerState)
     shown_status: str = "running"
     shown_waiting: list[str] = Field(default_factory=list)
