@@ -17,6 +17,7 @@ from turngate import usercode
 from turngate.activities import answers, conversation
 from turngate.activities.heartbeats import beating
 from turngate.activities.model_client import ModelClient
+from turngate.activities.remembered import Remembered
 from turngate.agent import Agent, Registry
 from turngate.contracts import (
     KIB,
@@ -47,6 +48,7 @@ class CallModel:
     def __init__(self, registry: Registry, search_attributes: Callable[[], bool]) -> None:
         self._registry = registry
         self._search_attributes = search_attributes
+        self._remembered = Remembered()
 
     @activity.defn(name="call_model")
     async def call_model(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +56,7 @@ class CallModel:
         request = ModelInput.model_validate(data)
         agent = self._agent(request.agent)
         async with beating():
-            messages = await conversation.resolve(request.conversation)
+            messages = await conversation.resolve(request.conversation, self._remembered)
             tools = await _tools_of(agent)
         answer = await _answer(agent, tools, messages, request)
         async with beating():

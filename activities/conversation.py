@@ -20,6 +20,7 @@ from temporalio.client import RPCTimeoutOrCancelledError, WorkflowHandle, Workfl
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from turngate.activities.remembered import Remembered
 from turngate.contracts import Json, Message, Segment
 from turngate.plain import cleaned
 
@@ -70,17 +71,20 @@ class AsLangchain(Sequence[BaseMessage]):
         return len(self._recorded)
 
 
-async def resolve(segments: Sequence[Segment]) -> list[Message]:
+async def resolve(segments: Sequence[Segment], remembered: Remembered | None = None) -> list[Message]:
     """Return the messages of a conversation, those by reference fetched from the runs that keep them."""
+    remembered = remembered or Remembered()
     found: list[Message] = []
     for segment in segments:
-        found += await _fetched(segment) if segment.messages is None else segment.messages
+        found += await _fetched(segment, remembered) if segment.messages is None else segment.messages
     return found
 
 
-async def _fetched(segment: Segment) -> list[Message]:
-    handle = _handle(segment)
-    found: list[Message] = []
+async def _fetched(segment: Segment, remembered: Remembered) -> list[Message]:
+    handle, info = _handle(segment), activity.info()
+    # While the run goes on that asks, what it refers to only grows: its own conversation, and its part of the thread's.
+    key = (info.namespace, str(info.workflow_run_id), segment.workflow_id, str(segment.start))
+    found = remembered.read(key, segment.count)
     while len(found) < segment.count:
         page = await ask(
             handle, "messages", {"start": segment.start + len(found), "limit": min(PAGE, segment.count - len(found))}
@@ -90,6 +94,7 @@ async def _fetched(segment: Segment) -> list[Message]:
                 f"the run {segment.workflow_id!r} has {len(found)} of {segment.count} messages from {segment.start} on",
                 type="ConversationUnavailable",
             )
+        remembered.add(key, len(found), page["messages"])
         found += page["messages"]
     return found[: segment.count]
 
