@@ -5,30 +5,7 @@ from __future__ import annotations
 import random
 
 PAGE_BYTES = 4096
-_SYLLABLES = [
-    "ar",
-    "be",
-    "con",
-    "de",
-    "el",
-    "fi",
-    "gen",
-    "ho",
-    "in",
-    "ka",
-    "lo",
-    "mar",
-    "ne",
-    "or",
-    "pre",
-    "qui",
-    "ro",
-    "sta",
-    "ter",
-    "un",
-    "ver",
-    "wil",
-]
+_SYLLABLES = ("ar", "be", "con", "de", "el", "fi", "gen", "ho", "in", "ka", "lo", "mar", "ne", "or", "pre", "qui", "ro")
 _WORDS = [first + second + third for first in _SYLLABLES for second in _SYLLABLES for third in ("", "ing", "s")]
 
 

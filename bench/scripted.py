@@ -75,6 +75,18 @@ class Reading(Scripted):
         return AIMessage("", tool_calls=[{"id": f"c{n}", "name": "read_page", "args": {"n": n}} for n in numbers])
 
 
+class Writing(Scripted):
+    """Write as many pages as the first message says, each of 30 KB: just below what travels by reference anyway."""
+
+    def answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
+        """Write the next page."""
+        written = sum(isinstance(message, ToolMessage) for message in messages)
+        if written >= int(messages[0].text):
+            return AIMessage("done")
+        args = {"n": written, "text": page(written, 30_000)}
+        return AIMessage("", tool_calls=[{"id": f"c{written}", "name": "write_page", "args": args}])
+
+
 @tool
 async def send_mail(to: str, body: str) -> str:
     """Send a mail, and say when this began, in nanoseconds of the machine's monotonic clock."""
@@ -85,6 +97,12 @@ async def send_mail(to: str, body: str) -> str:
 async def read_page(n: int) -> str:
     """Read a page of 4 KB."""
     return page(n)
+
+
+@tool
+async def write_page(n: int, text: str) -> str:
+    """Write a page."""
+    return f"{len(text)} letters"
 
 
 MAIL: list[BaseTool] = [send_mail]
@@ -99,6 +117,7 @@ def agents() -> list[Agent]:
         Agent("bare", model=Mailing(), tools=MAIL, interrupt_on=gate, timeline_timer=False),
         Agent("reader", model=Reading(), tools=PAGES, max_steps=5000),
         Agent("inline", model=Reading(), tools=PAGES, max_steps=5000, inline_limit=10**9),
+        Agent("writer", model=Writing(), tools=[write_page]),
         Agent("parallel", model=Reading(at_once=100), tools=PAGES),
         Agent("careful", model=Reading(at_once=56), tools=PAGES, interrupt_on={"read_page": True}),
     ]
