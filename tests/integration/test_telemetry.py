@@ -99,8 +99,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     yield Traces(provider, exporter)
     provider.shutdown()
 
