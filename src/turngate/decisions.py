@@ -310,8 +310,10 @@ def _normalised(item: Json) -> Json:
     for foreign, ours in _FOREIGN.items():
         if foreign == "reason" and data.get("type") != "reject":
             continue
-        if foreign in data:
-            if ours in data:
+        if foreign in data and data[foreign] is None:
+            del data[foreign]  # null counts as absent
+        elif foreign in data:
+            if data.get(ours) is not None:
                 raise refuse("malformed", f"both {ours!r} and {foreign!r} are given: send one of them", foreign)
             data[ours] = data.pop(foreign)
     return data

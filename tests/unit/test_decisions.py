@@ -102,6 +102,11 @@ def test_null_counts_as_absent_but_is_an_answer() -> None:
     answer = parse({"approval_id": "a", "type": "answer", "value": None}).entries[0].decision
     assert isinstance(answer, Answer)
     assert answer.value is None
+    reject = parse({"approval_id": "a", "type": "reject", "reason": None, "message": "no"}).entries[0].decision
+    assert isinstance(reject, Reject)
+    assert reject.message == "no"
+    edit = parse({"approval_id": "a", "type": "edit", "editedAction": GOOD_EDIT, "edited_action": None}).entries[0]
+    assert edit.refusal is None
 
 
 def test_a_reviewer_may_stand_once_beside_the_list() -> None:
