@@ -193,7 +193,7 @@ class _Reader:
         elif kind == _E.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             return await self._activity_started(event)
         elif kind == _E.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-            return self._subagent_started(event)
+            return await self._subagent_started(event)
         elif kind in ACTIVITY_ENDS:
             return await self._activity_ended(event)
         elif kind in CHILD_ENDS:
@@ -255,9 +255,13 @@ class _Reader:
         if message:
             yield self._event("message", event, {"role": "tool", "text": text_of(message), "message": message}, 1)
 
-    def _subagent_started(self, event: HistoryEvent) -> list[Event]:
+    async def _subagent_started(self, event: HistoryEvent) -> list[Event]:
         initiated = event.start_child_workflow_execution_initiated_event_attributes
-        call = self._calls[event.event_id] = _Call("tool", {"name": "task", "turn_id": initiated.workflow_id})
+        given = await self._decoded(initiated.input)
+        parent = given.get("parent") if isinstance(given, dict) else None
+        call_id = (parent or {}).get("tool_call_id")
+        data = {"tool_call_id": call_id, "name": "task", "turn_id": initiated.workflow_id}
+        call = self._calls[event.event_id] = _Call("tool", data)
         return [self._event("tool_started", event, call.data)]
 
     async def _subagent_ended(self, event: HistoryEvent) -> list[Event]:
