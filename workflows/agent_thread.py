@@ -245,7 +245,7 @@ class AgentThread:
 
     @stop.validator
     def _may_stop(self, raw: RawValue) -> None:
-        payloads.read(raw)
+        payloads.fields(raw, "reason", "reviewer")
         if self._open is None:
             raise refuse("closed", "no turn of this thread is open")
 
@@ -274,11 +274,11 @@ class AgentThread:
 
     @revoke_rule.validator
     def _may_revoke(self, raw: RawValue) -> None:
-        if not self._doomed(payloads.read(raw)):
+        if not self._doomed(payloads.fields(raw, "rule_id", "tool", "reviewer")):
             raise refuse("unknown_approval", "there is no such rule: the query 'rules' lists them")
 
-    def _doomed(self, data: Any) -> list[Rule]:
-        if not isinstance(data, dict):
+    def _doomed(self, data: Json) -> list[Rule]:
+        if (data.get("rule_id") is None) == (data.get("tool") is None):
             raise refuse("malformed", 'name the rule: {"rule_id": "..."} or {"tool": "..."}')
         return [rule for rule in self._rules() if rule.id == data.get("rule_id") or rule.tool == data.get("tool")]
 

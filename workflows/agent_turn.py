@@ -75,7 +75,8 @@ class AgentTurn(Asked):
         self.measuring.begin()
         attending = asyncio.create_task(Attendant(self).attend())
         try:
-            self._end(await self._turn())
+            ending = TurnStatus(await self._turn())
+            self._end(ending)
         except asyncio.CancelledError:
             await self._call_off()
             self._end("cancelled", "Cancelled")
@@ -87,7 +88,7 @@ class AgentTurn(Asked):
             attending.cancel()
         await self._signing.close()
         await self.announcer.finish()
-        return turn_result(self.state, self.ledger, TurnStatus(self.state.ending), workflow.now()).to_json()
+        return turn_result(self.state, self.ledger, ending, workflow.now()).to_json()
 
     def _end(self, ending: str, failure: str | None = None) -> None:
         self.state.ending = ending
@@ -346,7 +347,7 @@ class AgentTurn(Asked):
         self._may_stop(raw)
 
     def _may_stop(self, raw: RawValue) -> None:
-        data = _object(payloads.read(raw), "reason", "reviewer")
+        data = payloads.fields(raw, "reason", "reviewer")
         admins = self.ledger.state.admins
         if admins and data.get("reviewer") not in admins:
             raise refuse(
@@ -402,9 +403,3 @@ def _sender_of(payload: Any) -> str | None:
     if found is None and isinstance(inside, list) and len(inside) == 1 and isinstance(inside[0], dict):
         found = inside[0].get("reviewer")
     return found[:256] if isinstance(found, str) else None
-
-
-def _object(payload: Any, *fields: str) -> Json:
-    if not isinstance(payload, dict) or any(key not in fields for key in payload):
-        raise refuse("malformed", f"send a JSON object with at most {', '.join(fields)}")
-    return payload

@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from turngate.contracts import DECISION_LIMIT, MAX_DECISION_VALUES
+    from turngate.contracts import DECISION_LIMIT, MAX_DECISION_VALUES, Json
     from turngate.decisions import loads, value_ok
     from turngate.errors import RefusedError, refuse
 
@@ -37,3 +37,16 @@ def read(raw: Any, limit: int = DECISION_LIMIT, values: int = MAX_DECISION_VALUE
             "malformed", f"the payload with encoding {encoding!r} can't be read: {type(error).__name__}"
         ) from None
     raise refuse("malformed", f"the payload with encoding {encoding!r} is no JSON object")
+
+
+def fields(raw: Any, *names: str) -> Json:
+    """Return the object of a request that has these fields at most, all of them texts. Raises RefusedError."""
+    data = read(raw)
+    if not isinstance(data, dict):
+        raise refuse("malformed", f"send a JSON object with at most {', '.join(names)}")
+    for key, value in data.items():
+        if key not in names:
+            raise refuse("malformed", f"unknown field {key[:200]!r}: known are {', '.join(names)}", key)
+        if value is not None and not isinstance(value, str):
+            raise refuse("malformed", f"{key!r} must be a text", key)
+    return data
