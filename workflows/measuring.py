@@ -141,19 +141,21 @@ class Measuring:
                 outcome = "cancelled" if is_cancelled_exception(error) else "failed"
                 raise
             finally:
-                outcome = outcome or self._outcome(call)
-                attributes = {
-                    "gen_ai.operation.name": "execute_tool",
-                    "gen_ai.tool.name": name,
-                    "gen_ai.tool.call.id": call.tool_call_id,
-                    "gen_ai.agent.name": self._agent,
-                    "turngate.call": call.number,
-                    "turngate.decision": decided,
-                    "turngate.reviewer": call.reviewer,
-                    "turngate.outcome": outcome,
-                }
-                failure = outcome if outcome in ("failed", "unknown") else None
-                self._record(Span(key, f"tool {name}", began, workflow.now(), step, attributes, failure))
+                # A run that leaves the worker's cache is torn down outside of any workflow: nothing has ended then.
+                if workflow.in_workflow():
+                    outcome = outcome or self._outcome(call)
+                    attributes = {
+                        "gen_ai.operation.name": "execute_tool",
+                        "gen_ai.tool.name": name,
+                        "gen_ai.tool.call.id": call.tool_call_id,
+                        "gen_ai.agent.name": self._agent,
+                        "turngate.call": call.number,
+                        "turngate.decision": decided,
+                        "turngate.reviewer": call.reviewer,
+                        "turngate.outcome": outcome,
+                    }
+                    failure = outcome if outcome in ("failed", "unknown") else None
+                    self._record(Span(key, f"tool {name}", began, workflow.now(), step, attributes, failure))
 
     def _outcome(self, call: Call) -> str:
         if call.waits_for:
