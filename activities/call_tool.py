@@ -64,6 +64,8 @@ class CallTool:
                 return work.refused(texts.unknown_tool(request.name, tools.names))
             if request.edited and (stopped := await work.judged(agent, tools)):
                 return stopped
+        if request.judge_only:
+            return ToolOutcome(kind="cleared", ran=False)
         if isinstance(tool, HumanTool | TaskTool):
             return work.refused(texts.tool_error(tool.name, "it has no code that a changed call could run"))
         return await work.run(tool)

@@ -171,7 +171,12 @@ class Calls:
                     self._decided(call, item)
                 else:
                     await workflow.wait_condition(lambda: not self._batch_waits())
-                    await self._run(call)
+                    if self._is_unjudged(call):
+                        await self._judge(call)
+                    elif self._any_unjudged():
+                        await workflow.wait_condition(lambda: not self._any_unjudged())
+                    else:
+                        await self._run(call)
         except ToolFailed as error:
             self.failure = str(error)
         except BaseException as error:
@@ -183,6 +188,62 @@ class Calls:
     def _batch_waits(self) -> bool:
         batch = self._open_step().batch
         return bool(batch) and any(item.batch == batch for item in self._turn.ledger.waiting())
+
+    # --- A batch with calls that a reviewer changed to another tool: its rules speak before anything runs ---------
+
+    def _is_unjudged(self, call: Call) -> bool:
+        step = self._open_step()
+        if not step.batch or len(step.calls) == 1 or call.result is not None:
+            return False  # alone in its step, a call is judged when it runs
+        name, judged = call.name, call.judged or call.reviewed
+        if call.waits_for:
+            settled = self._turn.ledger[call.waits_for].approval.resolution
+            if settled is None or settled.edited_action is None:
+                return False
+            judged = judged and settled.edited_action["name"] == name
+            name = settled.edited_action["name"]
+        return name != call.original_name and not judged
+
+    def _any_unjudged(self) -> bool:
+        return any(map(self._is_unjudged, self._open_step().calls))
+
+    async def _judge(self, call: Call) -> None:
+        """Ask what the rules say of the other tool; what is to be reviewed is put up in the order of the calls."""
+        self._busy += 1
+        try:
+            outcome = ToolOutcome.model_validate(await self._judgement(call))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            outcome = ToolOutcome(kind="cleared")  # `call_tool` judges again before it runs anything
+        finally:
+            self._busy -= 1
+        earlier = [other for other in self._open_step().calls if other.number < call.number]
+        await workflow.wait_condition(lambda: not any(map(self._is_unjudged, earlier)))
+        call.judged = True
+        if outcome.kind != "cleared":
+            self._take(call, outcome)
+
+    def _judgement(self, call: Call) -> Awaitable[Any]:
+        options = call.plan.options
+        return workflow.execute_activity(
+            "call_tool",
+            self._tool_input(call).model_copy(update={"judge_only": True}).compact(),
+            task_queue=options.task_queue,
+            start_to_close_timeout=timedelta(minutes=2),
+            heartbeat_timeout=timedelta(seconds=options.heartbeat_s),
+            retry_policy=RetryPolicy(maximum_attempts=3),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=surface.clip(f"rules on {call.name}", surface.SUMMARY_LIMIT),
+        )
+
+    def _batch_for_review(self) -> int:
+        """The batch that a changed call joins: the one that waits, or a new one."""
+        step, state = self._open_step(), self._turn.state
+        if step.batch and not self._batch_waits():
+            state.batches += 1
+            step.batch = state.batches
+        return step.batch
 
     def _ask(
         self,
@@ -236,7 +297,9 @@ class Calls:
                 call.decision, call.reviewer = resolution.type, resolution.reviewer
                 call.reviewed = call.edited
             if resolution.type == "edit" and resolution.edited_action:
-                call.edited, call.reviewed = True, False
+                # Who is asked about the other tool may change its arguments without being asked again.
+                call.reviewed = call.reviewed and resolution.edited_action["name"] == call.name
+                call.edited, call.judged = True, call.reviewed
                 call.name, call.args = resolution.edited_action["name"], resolution.edited_action["args"]
                 call.digest = digest_of(call.name, call.args)
 
@@ -324,12 +387,8 @@ class Calls:
             self._ask(call, plan, kind=ApprovalType.QUESTION, question=outcome.question)
         elif outcome.kind == "review" and outcome.plan:
             call.ran = False
-            state = self._turn.state
-            if self._open_step().batch:
-                state.batches += 1
             plan = outcome.plan.model_copy(update={"digest": call.digest})
-            batch = state.batches if self._open_step().batch else 0
-            self._ask(call, plan, batch=batch, schemas=outcome.schemas)
+            self._ask(call, plan, batch=self._batch_for_review(), schemas=outcome.schemas)
         else:
             call.ran = outcome.ran
             if outcome.ran:

@@ -50,6 +50,8 @@ class Call(Recorded):
     digest: str = ""
     edited: bool = False
     reviewed: bool = False
+    judged: bool = False
+    """The policy has spoken about another tool that a reviewer put in: it may run when its batch does."""
     decision: str | None = None
     reviewer: str | None = None
     answers: list[Any] = Field(default_factory=list)

@@ -317,6 +317,8 @@ class ToolInput(Recorded):
     original_name: str = ""
     reviewed: bool = False
     """The edited call itself was put up and approved, so the policy's `review` is not asked again."""
+    judge_only: bool = False
+    """Only let the policy speak about the edited call: it runs later, when the whole batch is decided."""
     decision: str | None = None
     reviewer: str | None = None
     answers: list[Any] = Field(default_factory=list)
@@ -333,10 +335,10 @@ class ToolOutcome(Recorded):
 
     kind `result`: `message` is the finished tool message and `succeeded` says how it went (`error` holds the tool's
     own words where it raised). kind `question`: the tool asked `question`. kind `review`: an edited call needs a
-    decision of its own, `plan` and `schemas` say how.
+    decision of its own, `plan` and `schemas` say how. kind `cleared`: the policy lets an edited call run.
     """
 
-    kind: Literal["result", "question", "review"] = "result"
+    kind: Literal["result", "question", "review", "cleared"] = "result"
     message: Message | None = None
     succeeded: bool = True
     error: str | None = None
