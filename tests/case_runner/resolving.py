@@ -32,8 +32,12 @@ class Resolver:
         """Return the approval id that a reference means, or None."""
         if text.startswith("!"):
             return await numbered(self._world, self._default, int(text[1:]))
-        found = await self.find(text)
-        return found.id if found else None
+        if found := await self.find(text):
+            return found.id
+        reference = Reference.read(text)
+        # The number of an approval that is still to come: an early decision's receipt names it.
+        to_come = reference.number if reference == Reference("", number=reference.number) else None
+        return None if to_come is None else await numbered(self._world, self._default, to_come)
 
     async def find(self, text: str) -> Approval | None:
         """Return the approval that a reference means, or None."""

@@ -125,7 +125,10 @@ class ScriptedModel(BaseChatModel):
                 raise ServiceUnavailable(answer.error)
             if not repeated:
                 self._record(key, index, messages)
-        return answer.message.model_copy(deep=True)
+        try:
+            return answer.message.model_copy(deep=True)
+        except RecursionError:  # arguments nested deeper than Python copies: let the agent see them
+            return answer.message.model_copy()
 
     def _position(self, key: str) -> tuple[int, bool]:
         """Return the index of the next answer, and whether it is given again to a retried attempt."""
