@@ -16,6 +16,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation, Work
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
+from turngate.ahead import NotAhead
 from turngate.contracts import KIB, WORKFLOW_TYPES
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ def _careful(base: type[WorkflowRunner]) -> type[WorkflowRunner]:
         def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
             instance: WorkflowInstance = super().create_instance(det)
             if det.info.workflow_type in WORKFLOW_TYPES:
-                instance.activate = partial(_without_large_updates, instance.activate)  # type: ignore[method-assign]
+                inner = partial(_without_large_updates, instance.activate)
+                instance.activate = NotAhead(inner)  # type: ignore[method-assign, assignment]
             return instance
 
     Careful.__name__ = Careful.__qualname__ = f"Careful{base.__name__}"

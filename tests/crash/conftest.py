@@ -28,9 +28,10 @@ async def nursery() -> AsyncIterator[Nursery]:
 
 @pytest.fixture
 async def scene(server: DevServer, nursery: Nursery, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A stage on the shared server; its workers are killed at the end."""
+    """A stage on the shared server; its workers are killed at the end, and what happened is replayed."""
     queue = f"crash-{uuid.uuid4().hex[:8]}"
     client = TurngateClient(await server.client(), queue)
     stage = Scene(server.address, queue, client, nursery, Spec(str(tmp_path)))
     yield stage
     await stage.all_die()
+    await stage.replay()

@@ -24,6 +24,8 @@ from turngate.worker import run_worker
 Json = dict[str, Any]
 _PATIENCE = 60.0
 _DRAIN = timedelta(seconds=1)
+_TOLD = 63
+"""The file descriptor on which the nursery tells of its workers."""
 
 
 class Worker:
@@ -134,6 +136,9 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 def _main() -> None:
+    # Temporal's core logs to standard output, which belongs to what the nursery tells.
+    os.dup2(1, _TOLD)
+    os.dup2(2, 1)
     for module in sys.argv[1:]:
         import_module(module)
     children: dict[int, int] = {}
@@ -178,7 +183,7 @@ async def _serve(spec: Json) -> None:
 
 
 def _tell(number: int, pid: int, what: str) -> None:
-    os.write(1, json.dumps({"number": number, "pid": pid, "is": what}).encode() + b"\n")
+    os.write(_TOLD, json.dumps({"number": number, "pid": pid, "is": what}).encode() + b"\n")
 
 
 if __name__ == "__main__":

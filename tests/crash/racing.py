@@ -32,7 +32,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from tests.crash.agents import Spec, agent
-from tests.crash.scene import Json, call, step, until
+from tests.crash.scene import Json, call, replay_all, step, until
 from turngate import Approval, TurngateClient, TurnHandle, TurnResult, build_worker, rpc
 from turngate.contracts import ApprovalStatus
 from turngate.errors import RefusedError
@@ -132,6 +132,7 @@ async def race(tries: int, seed: int = 1) -> Tally:
                     [_Try(client, spec, f"race-{n}", random.Random(dice.random()), tally) for n in range(tries)]
                 )
                 await asyncio.gather(*(_run(turns) for _ in range(_AT_ONCE)))
+            await replay_all(client.temporal, "TaskQueue = 'race'")
     tally.updates = len(sends.times)
     tally.updates_sent_again = sum(times > 1 for times in sends.times.values())
     tally.server_errors = sends.errors

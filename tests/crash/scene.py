@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Replayer
 
 from tests.crash.agents import Spec
 from tests.crash.effects import Effects
 from tests.crash.nursery import Nursery, Worker
-from turngate import Approval, TurngateClient, TurnHandle
+from turngate import Approval, TurngateClient, TurngatePlugin, TurnHandle
 from turngate.contracts import ApprovalType
 from turngate.testing import ScriptedModel
 
@@ -112,6 +114,10 @@ class Scene:
         """Kill every worker."""
         await asyncio.gather(*(worker.kill() for worker in self.workers))
 
+    async def replay(self) -> None:
+        """Replay every run of this stage: whatever happened, a worker that knows nothing of it can follow."""
+        await replay_all(self.client.temporal, f"TaskQueue = '{self.queue}'")
+
     def model_calls(self) -> int:
         """How often the model gave an answer, over all processes."""
         return self.spec.journal.count("answer")
@@ -134,6 +140,12 @@ class Scene:
         """Whether what this approval allowed has run."""
         record = {one.id: one for one in await turn.approvals()}
         return record[approval.id].executed is not None
+
+
+async def replay_all(temporal: Client, query: str) -> None:
+    """Replay every run that a visibility query finds. Raises for the first one whose replay goes another way."""
+    replayer = Replayer(workflows=[], plugins=[TurngatePlugin()], data_converter=temporal.data_converter)
+    await replayer.replay_workflows(temporal.list_workflows(query).map_histories())
 
 
 async def tool_results(turn: TurnHandle) -> dict[str, tuple[str, str]]:

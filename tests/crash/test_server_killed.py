@@ -31,6 +31,7 @@ async def stage(mortal: DevServer, nursery: Nursery, tmp_path: Path) -> AsyncIte
     scene = Scene(mortal.address, queue, TurngateClient(await mortal.client(), queue), nursery, Spec(str(tmp_path)))
     yield scene
     await scene.all_die()
+    await scene.replay()
 
 
 async def test_server_killed_while_people_decide(mortal: DevServer, stage: Scene) -> None:
