@@ -125,7 +125,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
-    do_PATCH = do_POST
+    do_PATCH = do_POST  # noqa: N815
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
