@@ -32,7 +32,8 @@ with workflow.unsafe.imports_passed_through():
     )
     from turngate.errors import RefusedError, refuse
     from turngate.workflows import conversation, payloads, surface
-    from turngate.workflows.state import CARRIED_LIMIT
+    from turngate.workflows.beginning import bad_request, problems
+    from turngate.workflows.state import CARRIED_LIMIT, unpack_json
 
 INPUT_LIMIT = 2 * 1024 * 1024
 SEND = (
@@ -167,15 +168,17 @@ class AgentThread:
         try:
             data = payloads.read(raw, INPUT_LIMIT, MAX_VALUES)
             if isinstance(data, dict) and "carried" in data and workflow.info().continued_run_id:
-                carried = ThreadState.model_validate(json.loads(zlib.decompress(base64.b85decode(data["carried"]))))
+                carried = ThreadState.model_validate(unpack_json(data["carried"]))
                 carried.turns += self.state.turns
                 self.state = carried
             else:
                 self.state.request = ThreadRequest.model_validate(data).model_dump(mode="json", exclude_defaults=True)
-        except (RefusedError, ValidationError) as error:
-            raise ApplicationError(
-                f"this is no request for a thread: {error}", type="BadRequest", non_retryable=True
-            ) from None
+        except RefusedError as error:
+            if workflow.info().continued_run_id:
+                raise RuntimeError(f"the state of the run before can't be read: {error}") from None
+            raise bad_request("thread", str(error)) from None
+        except ValidationError as error:
+            raise bad_request("thread", problems(error)) from None
         self._begun = True
 
     def _carried(self) -> Json:

@@ -38,13 +38,14 @@ def read_start(raw: Any) -> tuple[TurnStart, TurnState | None]:
         if info.continued_run_id:
             # Our own state can't be read: this worker lacks a key or a storage driver. Another one may have it.
             raise RuntimeError(f"the state of the run before can't be read: {error}") from None
-        raise _bad(str(error)) from None
+        raise bad_request("turn", str(error)) from None
     except ValidationError as error:
-        raise _bad(_problems(error)) from None
+        raise bad_request("turn", problems(error)) from None
 
 
-def _bad(why: str) -> ApplicationError:
-    return ApplicationError(f"this is no request for a turn: {why}", type="BadRequest", non_retryable=True)
+def bad_request(what: str, why: str) -> ApplicationError:
+    """Build the failure of a start that is none. The words are cut: they quote what was sent, and it may be long."""
+    return ApplicationError(f"this is no request for a {what}: {why[:2000]}", type="BadRequest", non_retryable=True)
 
 
 def _fit_to_start(info: workflow.Info) -> None:
@@ -55,9 +56,10 @@ def _fit_to_start(info: workflow.Info) -> None:
         raise refuse("too_large", f"its id has more than {ID_LIMIT} bytes, which leaves no room for those of subagents")
 
 
-def _problems(error: ValidationError) -> str:
+def problems(error: ValidationError) -> str:
+    """Say what is wrong with a request, field by field, the first five."""
     found = [
-        f"{'.'.join(str(part) for part in one['loc']) or 'request'}: "
+        f"{'.'.join(str(part)[:200] for part in one['loc']) or 'request'}: "
         + ("unknown field" if one["type"] == "extra_forbidden" else one["msg"])
         for one in error.errors(include_url=False, include_input=False)
     ]

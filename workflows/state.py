@@ -136,14 +136,19 @@ def pack(state: TurnState, start: TurnStart) -> Json:
 
 def unpack(carried: str) -> TurnState:
     """Return the state that the run before handed over. Raises RefusedError where it is none."""
+    return TurnState.model_validate(unpack_json(carried))
+
+
+def unpack_json(carried: Any) -> Any:
+    """Return the JSON that was packed. Raises RefusedError for anything else."""
     try:
         # Bounded, or a small forged one could fill the worker's memory.
         unpacking = zlib.decompressobj()
         plain = unpacking.decompress(base64.b85decode(carried), UNPACKED_LIMIT)
         if not unpacking.eof:
             raise ValueError("it is cut off, or too large")
-        return TurnState.model_validate(json.loads(plain))
-    except (ValueError, zlib.error) as error:
+        return json.loads(plain)
+    except (TypeError, ValueError, zlib.error) as error:
         raise refuse("malformed", f"this is no carried state: {error}") from None
 
 
