@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-_PATIENCE = 60.0
+_PATIENCE = 180.0
+"""Seconds for a start or an end: imports alone take a while where many processes share few cores."""
 
 
 class WorkerProcess:
@@ -27,6 +28,7 @@ class WorkerProcess:
         self._command = (sys.executable, "-m", module, *arguments)
         self._env = {**os.environ, **(env or {})}
         self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the process and wait until it is ready.
@@ -37,11 +39,12 @@ class WorkerProcess:
             *self._command, env=self._env, stdout=asyncio.subprocess.PIPE
         )
         assert self._process.stdout is not None
-        try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), _PATIENCE)
-        except TimeoutError:
-            line = b""
-        if line.strip() != b"ready":
+        ready = asyncio.Event()
+        self._reading = asyncio.create_task(_read(self._process.stdout, ready))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._reading, waiting}, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not ready.is_set():
             await self.kill()
             raise RuntimeError(f"the worker process {' '.join(self._command)} did not get ready")
 
@@ -73,3 +76,10 @@ class WorkerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+async def _read(output: asyncio.StreamReader, ready: asyncio.Event) -> None:
+    """Read to the end: Temporal's core logs here too, and a full pipe would stop the worker."""
+    async for line in output:
+        if line.strip() == b"ready":
+            ready.set()
