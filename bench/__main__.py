@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cyclopts
-from rich.console import Console
 
-from bench import cost, growth, latency, measures, memory, replaying, starting, throughput
+from bench import command, cost, growth, latency, measures, memory, replaying, starting, throughput
+from bench.command import CONSOLE
 from bench.measures import Measure
 from bench.stage import Stage, stage
 
@@ -36,21 +36,24 @@ def run(*parts: str, quick: bool = False, out: Path = RESULTS) -> None:
     wanted = parts or PARTS
     if unknown := [part for part in wanted if part not in PARTS]:
         raise SystemExit(f"there is no part {unknown[0]!r}: there are {', '.join(PARTS)}")
-    console = Console(width=None if Console().is_terminal else 160)
-    console.print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
-    found = asyncio.run(_measured(wanted, quick, console))
-    measures.show(found, console)
+    CONSOLE.print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
+    found = asyncio.run(_measured(wanted, quick))
+    measures.show(found, CONSOLE, title="Turngate beside hand-written Temporal code")
     measures.save(found, out)
-    console.print(f"load {os.getloadavg()[0]:.1f} at the end; written to {out}")
+    CONSOLE.print(f"load {os.getloadavg()[0]:.1f} at the end; written to {out}")
 
 
-async def _measured(parts: Sequence[str], quick: bool, console: Console) -> list[Measure]:
+async def _measured(parts: Sequence[str], quick: bool) -> list[Measure]:
     found: list[Measure] = []
-    if "imports" in parts:
-        found += starting.measure_imports(3 if quick else 7)
     for part in PARTS:
-        if part in parts and part != "imports":
-            console.print(f"measuring: {part} ...", style="dim")
+        if part not in parts:
+            continue
+        CONSOLE.print(f"measuring: {part} ...", style="dim")
+        if part == "imports":
+            found += starting.measure_imports(3 if quick else 7)
+        elif part == "cost":
+            found += await cost.measure(3 if quick else 7)
+        else:
             # Each on a server of its own, so that what one part leaves behind does not slow the next.
             async with stage() as place:
                 found += await _part(part, place, quick)
@@ -58,8 +61,6 @@ async def _measured(parts: Sequence[str], quick: bool, console: Console) -> list
 
 
 async def _part(part: str, place: Stage, quick: bool) -> list[Measure]:
-    if part == "cost":
-        return await cost.measure(place, 5)
     if part == "latency":
         return await latency.measure(place, 10 if quick else 100)
     if part == "throughput":
@@ -74,4 +75,4 @@ async def _part(part: str, place: Stage, quick: bool) -> list[Measure]:
 
 
 if __name__ == "__main__":
-    app()
+    command.main(app)

@@ -82,9 +82,9 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, round(percent / 100 * (len(ordered) - 1)))]
 
 
-def show(measures: Sequence[Measure], console: Console) -> None:
+def show(measures: Sequence[Measure], console: Console, title: str) -> None:
     """Print the measures as a table."""
-    table = Table(title="Turngate beside hand-written Temporal code", title_justify="left")
+    table = Table(title=title, title_justify="left")
     for heading in ("measure", "figure", "unit", "goal", ""):
         table.add_column(heading, justify="right" if heading == "figure" else "left", overflow="fold")
     for one in measures:

@@ -121,6 +121,13 @@ class Process:
             process.kill()
             await process.wait()
 
+    async def kill(self) -> None:
+        """Kill it without warning."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            await process.wait()
+
     async def __aenter__(self) -> Process:
         await self.launch()
         try:
@@ -185,10 +192,11 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def stage(*, cached: int = 1000) -> AsyncIterator[Stage]:
+async def stage(*, cached: int = 1000, search_attributes: bool = True) -> AsyncIterator[Stage]:
     """Set up a server and both workers, and warm them up."""
     metrics = free_port()
-    async with DevServer(ui=False, extra_args=["--metrics-port", str(metrics)]) as server:
+    arguments = ["--metrics-port", str(metrics)]
+    async with DevServer(ui=False, extra_args=arguments, search_attributes=search_attributes) as server:
         client = await server.client()
         async with Process("raw", server, cached=cached) as raw, Process("ours", server, cached=cached) as ours:
             for side in (RAW, GATED, BARE) * 3:
