@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Awaitable
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
+from temporalio.client import Client
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from turngate.connect import connect
 from turngate.errors import TurngateError
 from turngate.leaving import leave
 from turngate.loading import load, load_agents
+from turngate.metrics import BUCKETS, report_waiting
 from turngate.worker import DEFAULT_TASK_QUEUE, Versioning, run_worker
 
 app = App(name="worker.py", help=__doc__, help_format="plaintext", version_flags=[])
@@ -39,6 +42,7 @@ async def main(
     max_cached_workflows: int | None = None,
     max_concurrent_activities: int | None = None,
     metrics: Annotated[str | None, Parameter(env_var="TURNGATE_METRICS")] = None,
+    tracing: Annotated[bool, Parameter(env_var="TURNGATE_TRACING", negative=())] = False,
     log_level: Annotated[str, Parameter(env_var="TURNGATE_LOG_LEVEL")] = "INFO",
 ) -> None:
     """Run agents until SIGTERM.
@@ -70,7 +74,9 @@ async def main(
     max_concurrent_activities
         Model and tool calls that run at once; by default 100.
     metrics
-        host:port where Prometheus finds the metrics of Temporal's SDK.
+        host:port where Prometheus finds the metrics, Temporal's and Turngate's.
+    tracing
+        Record OpenTelemetry spans, with the tracer provider that `opentelemetry-instrument` sets up.
     log_level
         Lines to log: DEBUG, INFO, WARNING or ERROR.
     """
@@ -82,7 +88,7 @@ async def main(
         "runtime": _runtime(metrics) if metrics else None,
     }
     client = await connect(address=address, namespace=namespace, profile=profile, **_given(options))
-    await run_worker(
+    running = run_worker(
         client,
         loaded,
         task_queue=task_queue,
@@ -90,8 +96,10 @@ async def main(
         deployment=deployment,
         build_id=build_id,
         versioning=versioning,
+        interceptors=_tracing() if tracing else [],
         **_given(limits),
     )
+    await (_reporting(client, running) if metrics else running)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +107,26 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runtime(metrics: str) -> Runtime:
-    return Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(bind_address=metrics)))
+    exporter = PrometheusConfig(bind_address=metrics, histogram_bucket_overrides=BUCKETS)
+    return Runtime(telemetry=TelemetryConfig(metrics=exporter))
+
+
+async def _reporting(client: Client, running: Awaitable[None]) -> None:
+    """Report what waits for as long as the worker runs."""
+    reporting = asyncio.create_task(report_waiting(client))
+    try:
+        await running
+    finally:
+        reporting.cancel()
+
+
+def _tracing() -> list[Any]:
+    # Here, because they need the extra `otel`.
+    from temporalio.contrib.opentelemetry import TracingInterceptor
+
+    from turngate.telemetry import TurnSpans
+
+    return [TracingInterceptor(), TurnSpans()]
 
 
 def run() -> int:

@@ -14,8 +14,9 @@ from temporalio.service import RPCError
 from turngate.attributes import AGENT, WAITING
 
 TURNS_WAITING = "turngate_turns_waiting"
-DECISION_BUCKETS = (1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600)
-"""Bounds in seconds that suit `turngate_decision_seconds`: for the `histogram_bucket_overrides` of the exporter."""
+HOUR, DAY = 3600.0, 24 * 3600.0
+BUCKETS = {"turngate_decision_seconds": [1.0, 10.0, 60.0, 300.0, 900.0, HOUR, 4 * HOUR, DAY, 3 * DAY, 7 * DAY]}
+"""Bounds that suit how long people take, for the exporter's `histogram_bucket_overrides`."""
 
 logger = logging.getLogger(__name__)
 _TOOL = "tool:"

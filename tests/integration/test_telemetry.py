@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +16,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from temporalio.contrib.opentelemetry import TracingInterceptor
-from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
+from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, PrometheusConfig, Runtime, TelemetryConfig
 
 from turngate import Agent, Approval, InterruptOnConfig, NotAReviewerError, Paused, TurngateClient, build_worker
-from turngate.metrics import report_waiting
+from turngate.metrics import BUCKETS, report_waiting
 from turngate.telemetry import TurnSpans
 from turngate.testing import ScriptedModel
 
@@ -281,3 +283,24 @@ async def test_waiting_turns_are_a_gauge(measured: TurngateClient, metrics: Metr
             while (await metrics.values("turngate_turns_waiting", labels))[-1] != 0:
                 await asyncio.sleep(0.05)
     reporting.cancel()
+
+
+async def test_prometheus_gets_them_in_bounds_that_fit(
+    turngate_server: DevServer, turngate_client: TurngateClient
+) -> None:
+    """The names and labels that a dashboard asks for, and bounds for hours and days."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    exporter = PrometheusConfig(bind_address=address, histogram_bucket_overrides=BUCKETS)
+    runtime = Runtime(telemetry=TelemetryConfig(metrics=exporter))
+    client = TurngateClient(await turngate_server.client(runtime=runtime), turngate_client.task_queue)
+    async with build_worker(client.temporal, [agent()], task_queue=client.task_queue):
+        await finish(client, await paused(client))
+    answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/metrics")
+    lines = answer.read().decode().splitlines()
+    [asked] = [line for line in lines if line.startswith("turngate_approvals_requested{")]
+    assert asked.endswith("} 1")
+    assert 'tool="pay"' in asked
+    bounds = [line for line in lines if line.startswith("turngate_decision_seconds_bucket{")]
+    assert [line for line in bounds if 'le="86400"' in line and 'outcome="approved"' in line and line.endswith(" 1")]
