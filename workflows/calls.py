@@ -387,7 +387,7 @@ class Calls:
             self._ask(call, plan, kind=ApprovalType.QUESTION, question=outcome.question)
         elif outcome.kind == "review" and outcome.plan:
             call.ran = False
-            plan = outcome.plan.model_copy(update={"digest": call.digest})
+            plan = outcome.plan.model_copy(update={"digest": call.plan.digest})
             self._ask(call, plan, batch=self._batch_for_review(), schemas=outcome.schemas)
         else:
             call.ran = outcome.ran

@@ -134,7 +134,8 @@ class Ledger:
         """Raise an approval. A held decision or a rule may settle it at once."""
         state = self.state
         state.number += 1
-        earlier = state.rejections.get(digest)
+        # What counts as the same call is the model's own, also where a reviewer put another tool in.
+        earlier = state.rejections.get(plan.digest or digest)
         approval = Approval(
             id=f"{state.prefix}-{state.number}",
             type=kind,
@@ -332,7 +333,7 @@ class Ledger:
         if resolution.by == "deadline" and resolution.type == "reject":
             approval.status = ApprovalStatus.EXPIRED
         if resolution.type == "reject" and resolution.by in ("reviewer", "rule") and approval.type is ApprovalType.TOOL:
-            self.count_rejection(approval.digest, approval.id)
+            self.count_rejection(item.plan.digest or approval.digest, approval.id)
         kind = "expired" if resolution.by == "deadline" else "resolved"
         self.notices.append(Notice(kind, item))
 
@@ -373,13 +374,15 @@ class Ledger:
                 self._apply_rules(other, now, [rule])
 
     def _apply_rules(self, item: Item, now: datetime, rules: Sequence[Rule] | None = None) -> None:
-        for rule in self.rules(now) if rules is None else rules:
-            if rule_covers(rule, item):
-                resolution = Resolution(
-                    type=rule.type, by="rule", reviewer=rule.by, message=rule.message, rule_id=rule.id, at=now
-                )
-                self._settle(item, resolution)
-                return
+        covering = [rule for rule in (self.rules(now) if rules is None else rules) if rule_covers(rule, item)]
+        if not covering:
+            return
+        # Where people have remembered different things, the same arguments say more than the tool, and a no wins.
+        rule = min(covering, key=lambda rule: (rule.match != "args", rule.type != "reject"))
+        self._settle(
+            item,
+            Resolution(type=rule.type, by="rule", reviewer=rule.by, message=rule.message, rule_id=rule.id, at=now),
+        )
 
     def revoke_rule(self, payload: Any, now: datetime) -> list[Rule]:
         """Take rules back by `rule_id` or by `tool`; returns what was taken back."""
