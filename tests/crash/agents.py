@@ -45,7 +45,7 @@ class Spec:
 def build(data: Json) -> tuple[list[Agent], Json]:
     """Return the agents and the worker's options for a nursery's spec."""
     spec = Spec(**data["spec"])
-    return [agent(spec)], {"interceptors": [_BeforeReport(spec.effects)]}
+    return [agent(spec)], {"interceptors": [BeforeReport(spec.effects)]}
 
 
 def agent(spec: Spec) -> Agent:
@@ -103,7 +103,7 @@ def _tools(effects: Effects) -> dict[str, BaseTool]:
     return {one.name: one for one in (pay, ship, read, confirm)}
 
 
-class _BeforeReport(Interceptor):
+class BeforeReport(Interceptor):
     """Dies, where a trap says so, when the call's result is there and the server does not know it yet."""
 
     def __init__(self, effects: Effects) -> None:

@@ -14,8 +14,9 @@ import signal
 import sys
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from turngate.connect import connect
 from turngate.loading import load
@@ -66,11 +67,12 @@ class Worker:
 class Nursery:
     """Starts workers. Leaving the block kills those that are left.
 
-    `prepare` names modules to import before the first fork.
+    `prepare` names modules to import before the first fork; what the workers log goes to the file `log`, where given.
     """
 
-    def __init__(self, *prepare: str) -> None:
+    def __init__(self, *prepare: str, log: Path | None = None) -> None:
         self._prepare = prepare
+        self._log = log
         self._workers: list[Worker] = []
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -92,6 +94,12 @@ class Nursery:
         return worker
 
     async def __aenter__(self) -> Self:
+        with contextlib.ExitStack() as files:
+            log = files.enter_context(self._log.open("ab")) if self._log else None
+            await self._start(log)
+        return self
+
+    async def _start(self, log: IO[bytes] | None) -> None:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -99,9 +107,9 @@ class Nursery:
             *self._prepare,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=log,
         )
         self._reading = asyncio.create_task(self._read(self._process))
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
