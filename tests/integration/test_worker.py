@@ -84,7 +84,7 @@ async def approved(turns: TurngateClient, approval: Approval) -> TurnResult:
 async def until(condition: Any, patience: float = 20.0) -> Any:
     """Poll until the condition holds, and return what it returned."""
     async with asyncio.timeout(patience):
-        while not (found := await condition()):  # noqa: ASYNC110
+        while not (found := await condition()):
             await asyncio.sleep(0.02)
         return found
 
