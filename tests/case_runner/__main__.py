@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +23,9 @@ JOBS = 6
 
 
 async def run_cases(cases: Sequence[Case], jobs: int, tell: Callable[[Report], None]) -> list[Report]:
-    """Run cases side by side and tell of each when it is done."""
+    """Run cases side by side and tell of each when it is done. Asked to end (SIGTERM), it ends its servers first."""
+    if (task := asyncio.current_task()) and threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     slots = asyncio.Semaphore(jobs)
     with tempfile.TemporaryDirectory(prefix="turngate-cases-") as folder:
         async with ServerPool() as pool:

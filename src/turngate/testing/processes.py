@@ -19,7 +19,7 @@ class WorkerProcess:
     """Run a Python module as a worker process; it prints a line `ready` once it polls.
 
         async with WorkerProcess("my_tests.worker", "--queue", "q") as worker:
-            worker.kill()
+            await worker.kill()
 
     `stop` asks it to end (SIGTERM), `kill` doesn't ask (SIGKILL).
     """
