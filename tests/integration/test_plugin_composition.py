@@ -26,7 +26,7 @@ from temporalio.client import (
 )
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
 from temporalio.converter import DataConverter, DefaultPayloadConverter, PayloadCodec
-from temporalio.langsmith import LangSmithPlugin
+from temporalio.contrib.langsmith import LangSmithPlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
