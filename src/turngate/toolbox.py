@@ -77,6 +77,10 @@ class Toolbox:
         return list(properties) if isinstance(properties, dict) and properties else None
 
 
+_BY_NAME = ("properties", "$defs", "definitions", "patternProperties")
+_DATA = ("default", "const", "enum", "examples", "example")
+
+
 def call_schema(tool: BaseTool) -> Any:
     """Return the pydantic model or the JSON Schema of what the model may send: without injected arguments."""
     return tool.args_schema if isinstance(tool.args_schema, dict) else tool.tool_call_schema
@@ -86,10 +90,27 @@ def prepared(schema: Any) -> Prepared:
     """Make a schema ready for the workflow's check. A typed tool takes declared arguments only."""
     if isinstance(schema, type) and is_basemodel_subclass(schema):
         try:
-            schema = {"additionalProperties": False, **_model_schema(schema)}
+            schema = {"additionalProperties": False, **_closed(_model_schema(schema))}
         except Exception as error:  # a model that holds a type without a JSON form
             return Prepared(None, f"the arguments have no JSON Schema ({usercode.words_of(error)})")
     return Prepared(*schemas.prepare(schema))
+
+
+def _closed(node: Any) -> Any:
+    """Return a model's schema with every object closed: a misspelt field of an edit must not be lost in silence."""
+    if isinstance(node, list):
+        return [_closed(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    closed = {}
+    for key, value in node.items():
+        if key in _BY_NAME and isinstance(value, dict):
+            closed[key] = {name: _closed(part) for name, part in value.items()}
+        else:
+            closed[key] = value if key in _DATA else _closed(value)
+    if node.get("type") == "object" and isinstance(node.get("properties"), dict):
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 def _model_schema(model: Any) -> Json:
