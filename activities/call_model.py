@@ -55,11 +55,11 @@ class CallModel:
         """Run one model step: ModelInput in, ModelStep out, both as plain JSON."""
         request = ModelInput.model_validate(data)
         agent = self._agent(request.agent)
-        async with beating():
+        with beating():
             messages = await conversation.resolve(request.conversation, self._remembered)
             tools = await _tools_of(agent)
         answer = await _answer(agent, tools, messages, request)
-        async with beating():
+        with beating():
             step = await self._step(agent, tools, messages, request, answer)
         return _within_limit(step)
 
@@ -109,7 +109,7 @@ async def _answer(agent: Agent, tools: Toolbox, messages: list[Message], request
     client = ModelClient(agent, tools.tools)
     if request.stream:
         return await _streamed(client, conversed, request.step)
-    async with beating():
+    with beating():
         return await client.answer(conversed)
 
 
@@ -123,7 +123,7 @@ async def _streamed(client: ModelClient, messages: Sequence[BaseMessage], step: 
         text = whole_text(text_of({"content": so_far.content}))
         return {"step": step, "text": text.encode()[:STREAMED_KEPT].decode("utf-8", "ignore")}
 
-    async with beating(STREAM_EVERY, details):
+    with beating(STREAM_EVERY, details):
         async for piece in client.stream(messages):
             so_far = piece
             await asyncio.sleep(0)  # a model that yields without waiting must not keep the signs of life from running

@@ -40,7 +40,7 @@ class CallTool:
     async def call_tool(self, data: dict[str, Any]) -> dict[str, Any]:
         """Run one tool call: ToolInput in, ToolOutcome out, both as plain JSON."""
         request = ToolInput.model_validate(data)
-        async with beating(min(REGULAR, request.options.heartbeat_s / 3)):
+        with beating(min(REGULAR, request.options.heartbeat_s / 3)):
             outcome = await self._outcome(request)
         return outcome.compact()
 

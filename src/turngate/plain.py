@@ -10,6 +10,7 @@ import base64
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from turngate.contracts import KIB, MAX_DEPTH
 
 WIRE_LIMIT = 1900 * KIB
 """Bytes that one payload may take as the SDK's default converter writes it (`wire_size`); the server takes 2 MiB."""
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _LONGEST_NUMBER = 4096
 """Bits of a whole number. Python itself refuses to write or read numbers of more than 4,300 digits."""
 
@@ -65,7 +67,7 @@ def _problem_of_scalar(value: Any) -> str | None:
 
 def has_half_character(value: str) -> bool:
     """Tell whether a text holds a lone surrogate, which UTF-8 can't."""
-    return any("\ud800" <= char <= "\udfff" for char in value)
+    return not value.isascii() and _HALF_CHARACTER.search(value) is not None
 
 
 def whole_text(value: str) -> str:
