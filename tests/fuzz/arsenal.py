@@ -201,7 +201,7 @@ class Arsenal:
             "edit nested deep": {**edit, "args": {"amount": nest}},
             "both spellings": {**edit, "args": {"amount": 1}, "edited_action": {"name": "pay", "args": {"amount": 1}}},
             "respond without message": {**base, "type": "respond"},
-            "answer to no question": {**base, "type": "answer", "value": None},
+            "answer without a value": {**base, "type": "answer"},
             "remember for ever": {**base, "remember": {"scope": "turn", "match": "tool", "expires_in": 1e300}},
             "remember a huge integer": {**base, "remember": {"scope": "turn", "match": "tool", "expires_in": 10**400}},
             "remember backwards": {**base, "remember": {"scope": "turn", "match": "tool", "expires_in": "-5d"}},

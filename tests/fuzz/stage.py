@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.tools import tool
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import (
     Client,
@@ -142,9 +142,18 @@ async def task_failures(client: Client, workflow_id: str, run_id: str) -> list[s
     return found
 
 
+async def until_a_task_failed(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until a worker has tried a task of the run and failed."""
+    async with asyncio.timeout(4 * AT_ONCE):
+        while (await handle.describe()).raw_description.pending_workflow_task.attempt < 2:
+            await asyncio.sleep(0.05)
+
+
 def _failure(event: HistoryEvent) -> list[str]:
     if event.HasField("workflow_task_timed_out_event_attributes"):
-        return ["a task timed out"]
+        # On a busy machine a task may lie too long in a worker's own queue; then it goes to the common one.
+        timed_out = event.workflow_task_timed_out_event_attributes.timeout_type
+        return ["a task timed out"] if timed_out == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE else []
     if not event.HasField("workflow_task_failed_event_attributes"):
         return []
     failed = event.workflow_task_failed_event_attributes
