@@ -31,10 +31,11 @@ from turngate import DevServer, TurngateClient
 from turngate.errors import NoWorkerError, TurngateError
 
 QUEUE = "soak"
-OPEN_TURNS = 30
+OPEN_TURNS = 16
 WORKERS = 2
 REVIEWERS = ("ann", "bob", "eve")
 _KILL_EVERY = (6.0, 12.0)
+_LOOK_EVERY = 1.0
 _TRAPPED = 0.06
 _TRAPS = ("die before", "die after", "die at report")
 
@@ -104,7 +105,7 @@ class Soak:
         while True:
             with contextlib.suppress(NoWorkerError):
                 await reviewer.round()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(_LOOK_EVERY)
 
 
 def report(soak: Soak, replayed: Counter[str], seconds: float) -> bool:
