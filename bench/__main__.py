@@ -13,10 +13,11 @@ import cyclopts
 from bench import command, cost, growth, latency, measures, memory, replaying, starting, throughput
 from bench.command import CONSOLE
 from bench.measures import Measure
-from bench.stage import Stage, stage
+from bench.stage import GATED, RAW, Stage, stage
 
 RESULTS = Path(__file__).parent / "results.json"
 PARTS = ("imports", "cost", "latency", "throughput", "memory", "growth", "replay", "start")
+SIDES = {"latency": latency.SIDES, "throughput": throughput.SIDES}
 app = cyclopts.App(name="bench", help="Measure Turngate beside hand-written Temporal code.")
 
 
@@ -55,7 +56,7 @@ async def _measured(parts: Sequence[str], quick: bool) -> list[Measure]:
             found += await cost.measure(3 if quick else 7)
         else:
             # Each on a server of its own, so that what one part leaves behind does not slow the next.
-            async with stage() as place:
+            async with stage(*SIDES.get(part, (RAW, GATED))) as place:
                 found += await _part(part, place, quick)
     return found
 

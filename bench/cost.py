@@ -20,9 +20,9 @@ class Cost:
 
 async def measure(turns: int) -> list[Measure]:
     """Run a few turns of each side, alone on a server; once more where both extras are off."""
-    async with stage() as place:
+    async with stage(RAW, GATED) as place:
         raw, full = [await _cost(place, side, turns) for side in (RAW, GATED)]
-    async with stage(search_attributes=False) as place:
+    async with stage(RAW, BARE, search_attributes=False) as place:
         raw_too, bare = [await _cost(place, side, turns) for side in (RAW, BARE)]
     by_hand = f"by hand: {raw.events} events, {raw.size} bytes, {raw.actions} actions"
     off = "timeline_timer=False, in a namespace without the search attributes"

@@ -8,8 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.measures import Measure, at_most, paired, percentile
-from bench.stage import BARE, GATED, RAW, Side, Stage, paused
+from bench.measures import Goal, Measure, at_most, paired, percentile
+from bench.stage import BARE, GATED, LANGCHAIN, RAW, Side, Stage, paused
+
+SIDES = (RAW, GATED, BARE, LANGCHAIN)
+COMPARED = {"": GATED, " (no timer)": BARE}
+WITH = ", both with LangChain"
+AT_MOST = at_most(1.10)
 
 IDLE = 0.05
 """Seconds of quiet before a decision: people don't decide at the moment at which they are asked."""
@@ -25,15 +30,18 @@ class Wait:
 
 async def measure(stage: Stage, pairs: int) -> list[Measure]:
     """Decide turns of all sides in turn, one at a time."""
-    waits: dict[str, list[Wait]] = {side.name: [] for side in (RAW, GATED, BARE)}
-    used = {side.name: 0.0 for side in (RAW, GATED, BARE)}
+    waits: dict[str, list[Wait]] = {side.name: [] for side in SIDES}
+    used = {side.name: 0.0 for side in SIDES}
     for number in range(pairs):
         # Whoever comes first meets a machine that has rested: they take turns at it.
-        for side in _rotated((RAW, GATED, BARE), number):
+        for side in _rotated(SIDES, number):
             before = stage.worker_of(side).cpu
             waits[side.name].append(await _one(stage, side))
             used[side.name] += stage.worker_of(side).cpu - before
-    found = [one for side in (GATED, BARE) for one in _compared(side, waits[side.name], waits["raw"])]
+    found: list[Measure] = []
+    for how, side in COMPARED.items():
+        found += _compared(how, waits[side.name], waits["raw"], AT_MOST)
+    found += _compared(WITH, waits["gated"], waits["langchain"], None)
     return [*found, *_processor(used, pairs)]
 
 
@@ -51,9 +59,7 @@ def _rotated(sides: Sequence[Side], by: int) -> list[Side]:
     return [*sides[by:], *sides[:by]]
 
 
-def _compared(side: Side, ours: Sequence[Wait], raw: Sequence[Wait]) -> Iterator[Measure]:
-    how = "" if side is GATED else " (extras off)"
-    goal = at_most(1.10)
+def _compared(how: str, ours: Sequence[Wait], raw: Sequence[Wait], goal: Goal | None) -> Iterator[Measure]:
     for what, field in (("tool start", "to_tool"), ("end of turn", "to_end")):
         here, there = ([getattr(one, field) for one in waits] for waits in (ours, raw))
         name = f"decision to {what}{how}"
@@ -65,9 +71,7 @@ def _compared(side: Side, ours: Sequence[Wait], raw: Sequence[Wait]) -> Iterator
 
 
 def _processor(used: dict[str, float], pairs: int) -> Iterator[Measure]:
-    for side in (GATED, BARE):
-        how = "" if side is GATED else " (extras off)"
-        note = f"{used[side.name] / pairs * 1000:.1f} ms, by hand {used['raw'] / pairs * 1000:.1f} ms"
-        yield Measure(
-            f"worker's processor time per gated turn{how}", "x by hand", ratio=used[side.name] / used["raw"], note=note
-        )
+    for how, ours, raw in (*((how, side.name, "raw") for how, side in COMPARED.items()), (WITH, "gated", "langchain")):
+        note = f"{used[ours] / pairs * 1000:.1f} ms, by hand {used[raw] / pairs * 1000:.1f} ms"
+        name = f"worker's processor time per gated turn{how}"
+        yield Measure(name, "x by hand", ratio=used[ours] / used[raw], note=note)

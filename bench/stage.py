@@ -32,17 +32,22 @@ class Side:
     queue: str
     _numbers: itertools.count[int] = field(default_factory=itertools.count, compare=False)
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether this is hand-written code."""
+        return self.name in ("raw", "langchain")
+
     async def start(self, client: Client) -> Handle:
         """Start a turn that will wait for a decision."""
         turn_id = f"{self.name}-{next(self._numbers)}"
-        if self.name == "raw":
+        if self.by_hand:
             return await client.start_workflow("RawTurn", "go", id=turn_id, task_queue=self.queue)
         request = {"agent": self.name, "input": "go"}
         return await client.start_workflow("AgentTurn", request, id=turn_id, task_queue=self.queue)
 
     async def decide(self, handle: Handle) -> None:
         """Approve the call that waits, by update."""
-        if self.name == "raw":
+        if self.by_hand:
             await handle.execute_update("decide_by_update", "approve")
             return
         approval_id = f"{handle.id}/{str(handle.first_execution_run_id)[-6:]}-1"
@@ -51,10 +56,11 @@ class Side:
     async def said(self, handle: Handle) -> str:
         """Wait for the end, and return what was said there."""
         result = await handle.result()
-        return str(result if self.name == "raw" else result["output"])
+        return str(result if self.by_hand else result["output"])
 
 
 RAW = Side("raw", "raw")
+LANGCHAIN = Side("langchain", "langchain")
 GATED = Side("gated", "ours")
 BARE = Side("bare", "ours")
 
@@ -73,8 +79,7 @@ class Process:
     """A worker process of one side, with the machine's accounts of it."""
 
     def __init__(self, side: str, server: DevServer, *, queue: str | None = None, cached: int = 1000) -> None:
-        queue = queue or ("raw" if side == "raw" else "ours")
-        self._command = (sys.executable, "-m", "bench.worker", side, server.address, queue, str(cached))
+        self._command = (sys.executable, "-m", "bench.worker", side, server.address, queue or side, str(cached))
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -153,13 +158,12 @@ class Stage:
 
     server: DevServer
     client: Client
-    raw: Process
-    ours: Process
+    workers: dict[str, Process]
     metrics: int
 
     def worker_of(self, side: Side) -> Process:
         """Return the process that runs the turns of a side."""
-        return self.raw if side.name == "raw" else self.ours
+        return self.workers[side.queue]
 
     @property
     def server_cpu(self) -> float:
@@ -192,16 +196,18 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def stage(*, cached: int = 1000, search_attributes: bool = True) -> AsyncIterator[Stage]:
-    """Set up a server and both workers, and warm them up."""
+async def stage(*sides: Side, search_attributes: bool = True) -> AsyncIterator[Stage]:
+    """Set up a server and the workers of these sides, and warm them up."""
     metrics = free_port()
     arguments = ["--metrics-port", str(metrics)]
     async with DevServer(ui=False, extra_args=arguments, search_attributes=search_attributes) as server:
-        client = await server.client()
-        async with Process("raw", server, cached=cached) as raw, Process("ours", server, cached=cached) as ours:
-            for side in (RAW, GATED, BARE) * 3:
+        client, workers = await server.client(), {side.queue: Process(side.queue, server) for side in sides}
+        async with contextlib.AsyncExitStack() as open_workers:
+            for worker in workers.values():
+                await open_workers.enter_async_context(worker)
+            for side in sides * 3:
                 await one_turn(client, side)
-            yield Stage(server, client, raw, ours, metrics)
+            yield Stage(server, client, workers, metrics)
 
 
 async def one_turn(client: Client, side: Side) -> Handle:

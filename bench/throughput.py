@@ -7,11 +7,16 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from bench.measures import Measure, at_least, paired
-from bench.stage import BARE, GATED, RAW, Side, Stage, one_turn
+from bench.measures import Goal, Measure, at_least, paired
+from bench.stage import BARE, GATED, LANGCHAIN, RAW, Side, Stage, one_turn
+
+SIDES = (RAW, GATED, BARE, LANGCHAIN)
+WITH = ", both with LangChain"
+AT_LEAST = at_least(0.95)
 
 AT_ONCE = 50
 TURNS = 100
+NAME = f"turns per second, {AT_ONCE} at a time"
 
 
 @dataclass(frozen=True)
@@ -25,15 +30,15 @@ class Round:
 
 async def measure(stage: Stage, rounds: int) -> list[Measure]:
     """Let the sides run rounds in turn; the first round of each only warms up."""
-    found: dict[str, list[Round]] = {side.name: [] for side in (RAW, GATED, BARE)}
+    found: dict[str, list[Round]] = {side.name: [] for side in SIDES}
     for _ in range(rounds + 1):
-        for side in (RAW, GATED, BARE):
+        for side in SIDES:
             found[side.name].append(await _round(stage, side))
-    raw = found["raw"][1:]
+    compared = (("", GATED, RAW, AT_LEAST), (" (no timer)", BARE, RAW, AT_LEAST), (WITH, GATED, LANGCHAIN, None))
     return [
         one
-        for side, how in ((GATED, ""), (BARE, " (extras off)"))
-        for one in _compared(f"turns per second, {AT_ONCE} at a time{how}", found[side.name][1:], raw)
+        for how, ours, raw, goal in compared
+        for one in _compared(f"{NAME}{how}", found[ours.name][1:], found[raw.name][1:], goal)
     ]
 
 
@@ -54,13 +59,13 @@ async def _round(stage: Stage, side: Side) -> Round:
     )
 
 
-def _compared(name: str, ours: list[Round], raw: list[Round]) -> list[Measure]:
+def _compared(name: str, ours: list[Round], raw: list[Round], goal: Goal | None) -> list[Measure]:
     rate = paired([one.rate for one in ours], [one.rate for one in raw])
     note = (
         f"{statistics.median(one.rate for one in ours):.1f} a second,"
         f" by hand {statistics.median(one.rate for one in raw):.1f}; {len(raw)} pairs of {TURNS} turns"
     )
-    measures = [Measure(name, "x by hand", ratio=rate, goal=at_least(0.95), note=note)]
+    measures = [Measure(name, "x by hand", ratio=rate, goal=goal, note=note)]
     for what in ("worker", "server"):
         here, there = [getattr(one, what) for one in ours], [getattr(one, what) for one in raw]
         note = f"{statistics.median(here):.1f} ms, by hand {statistics.median(there):.1f} ms"

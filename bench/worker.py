@@ -1,6 +1,7 @@
-"""The worker processes that are measured: `python -m bench.worker raw|ours ADDRESS QUEUE [CACHED RUNS]`.
+"""The worker processes that are measured: `python -m bench.worker raw|langchain|ours ADDRESS QUEUE [CACHED RUNS]`.
 
-Each side has a process of its own, so that the machine's accounts can be read for each.
+Each side has a process of its own, so that the machine's accounts can be read for each. `raw` is the yardstick;
+`langchain` is the same workflow with activities that call the model and the tool through LangChain, as ours do.
 """
 
 from __future__ import annotations
@@ -34,6 +35,34 @@ async def stamping_tool(call: dict[str, Any]) -> str:
     return str(time.monotonic_ns())
 
 
+@activity.defn(name="raw_model")
+async def langchain_model(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Ask LangChain's model as one would by hand."""
+    from bench.scripted import Mailing
+    from turngate.message_json import to_langchain
+
+    return (await Mailing().ainvoke(to_langchain(messages))).model_dump()
+
+
+@activity.defn(name="raw_tool")
+async def langchain_tool(call: dict[str, Any]) -> str:
+    """Call LangChain's tool as one would by hand."""
+    from bench.scripted import send_mail
+
+    return str((await send_mail.ainvoke({**call, "type": "tool_call"})).text)
+
+
+def langchain_worker(client: Client, queue: str, cached: int) -> Worker:
+    """Return the hand-written side that uses LangChain."""
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=[RawTurn],
+        activities=[langchain_model, langchain_tool],
+        max_cached_workflows=cached,
+    )
+
+
 def raw_worker(client: Client, queue: str, cached: int) -> Worker:
     """Return the hand-written side, with the SDK's own defaults."""
     return Worker(
@@ -54,19 +83,22 @@ def our_worker(client: Client, queue: str, cached: int) -> Worker:
     return build_worker(client, agents(), task_queue=queue, max_cached_workflows=cached)
 
 
+SIDES = {"raw": raw_worker, "langchain": langchain_worker, "ours": our_worker}
+
+
 async def main(side: str, address: str, queue: str, cached: str = "1000") -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     client = await _connected(side, address)
-    worker = (raw_worker if side == "raw" else our_worker)(client, queue, int(cached))
+    worker = SIDES[side](client, queue, int(cached))
     async with worker:
         print("ready", flush=True)
         await stop.wait()
 
 
 async def _connected(side: str, address: str) -> Client:
-    if side == "raw":
+    if side != "ours":
         return await Client.connect(address)
     from turngate.connect import connect
 
