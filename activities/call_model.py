@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from turngate import usercode
+from turngate import texts, usercode
 from turngate.activities import answers, conversation
 from turngate.activities.heartbeats import beating
 from turngate.activities.model_client import ModelClient
@@ -33,6 +33,7 @@ from turngate.contracts import (
 )
 from turngate.errors import ConfigError
 from turngate.judge import Scene, judge
+from turngate.outputs import Output
 from turngate.plain import WIRE_LIMIT, whole_text, wire_size
 from turngate.toolbox import Toolbox
 from turngate.tools import TaskTool
@@ -83,12 +84,15 @@ class CallModel:
                 type="ModelFailed",
                 non_retryable=True,
             ) from None
+        output = await _output_of(agent, message)
         plans = await _plans(agent, tools, message, _scene(request, messages, message))
         return ModelStep(
             message=message,
             plans=plans,
             schemas=_schemas(agent, tools, message, plans, known=request.schemas_known),
             settings=agent.settings(search_attributes=self._search_attributes()),
+            output=output.text,
+            output_problem=output.problem and texts.cut(output.problem, 4 * KIB),
         )
 
 
@@ -104,7 +108,7 @@ async def _tools_of(agent: Agent) -> Toolbox:
 
 
 async def _answer(agent: Agent, tools: Toolbox, messages: list[Message], request: ModelInput) -> AIMessage:
-    prompt = [agent.system_prompt] if agent.system_prompt else []
+    prompt = [agent.prompt] if agent.prompt else []
     conversed: list[BaseMessage] = [*prompt, *conversation.to_langchain(messages)]
     client = ModelClient(agent, tools.tools)
     if request.stream:
@@ -131,6 +135,13 @@ async def _streamed(client: ModelClient, messages: Sequence[BaseMessage], step: 
         raise ApplicationError("the model streamed nothing at all", type="ModelFailed", non_retryable=True)
     activity.heartbeat(details())
     return so_far
+
+
+async def _output_of(agent: Agent, message: Message) -> Output:
+    """Read the final answer of an agent that owes one of a certain shape; nothing where this is not the final one."""
+    if agent.output_schema is None or message["tool_calls"] or message["invalid_tool_calls"]:
+        return Output()
+    return await agent.output_schema.read(text_of(message))
 
 
 def _scene(request: ModelInput, messages: list[Message], answer: Message) -> Scene:

@@ -16,9 +16,11 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from turngate import texts
     from turngate.contracts import (
         ApprovalContext,
         Json,
+        Message,
         ModelInput,
         ModelStep,
         TurnRequest,
@@ -36,9 +38,11 @@ with workflow.unsafe.imports_passed_through():
     from turngate.workflows.measuring import Measuring
     from turngate.workflows.results import turn_result
     from turngate.workflows.signing import Signing
-    from turngate.workflows.state import TurnState, add_usage, pack
+    from turngate.workflows.state import Step, TurnState, add_usage, pack
 
 ORIGINAL_LIMIT = 8 * 1024
+OUTPUT_RETRIES = 2
+"""How often a model may answer again whose final answer does not fit the agent's output schema."""
 
 DECIDE = (
     'Decide about a call that waits. Data: {"approval_id": "...", "type": "approve" | "edit" | "reject" | "respond" |'
@@ -130,6 +134,7 @@ class AgentTurn(Asked):
         self.ledger.state.admins, self.ledger.state.signed = step.settings.admins, step.settings.signed
         await self._signing.admit_held()
         state.say(step.message)
+        state.output, state.output_problem = step.output, step.output_problem
         add_usage(state.usage, step.message.get("usage_metadata"))
         if step.settings.allow_tool_change:
             state.schemas.update(step.schemas)
@@ -161,15 +166,13 @@ class AgentTurn(Asked):
 
     def _close_step(self) -> str | None:
         """Put the answers of the step into the conversation, and say whether and how the turn ends."""
-        state, step = self.state, self.state.step
-        assert step is not None, "a step is closed once"
-        answers = [call.result for call in step.calls if call.result is not None]
-        state.say(*answers)
-        state.step = None
-        self.measuring.end_step()
+        state = self.state
+        step, answers = self._answered()
         if not step.calls:
-            return TurnStatus.COMPLETED
-        if all(call.ran and call.plan.options.return_direct for call in step.calls) and all(
+            if state.output_problem is None:
+                return TurnStatus.COMPLETED
+            self._ask_for_another_output(state.output_problem)
+        elif all(call.ran and call.plan.options.return_direct for call in step.calls) and all(
             answer.get("status") == "success" for answer in answers
         ):
             return TurnStatus.COMPLETED
@@ -182,6 +185,25 @@ class AgentTurn(Asked):
         if self._over_budget():
             return TurnStatus.OVER_BUDGET
         return TurnStatus.MAX_STEPS if state.steps >= state.settings.max_steps else None
+
+    def _answered(self) -> tuple[Step, list[Message]]:
+        state, step = self.state, self.state.step
+        assert step is not None, "a step is closed once"
+        answers = [call.result for call in step.calls if call.result is not None]
+        state.say(*answers)
+        state.step = None
+        self.measuring.end_step()
+        return step, answers
+
+    def _ask_for_another_output(self, problem: str) -> None:
+        """Tell the model why its final answer does not fit, the last time instead fail the turn."""
+        state = self.state
+        if state.output_refused >= OUTPUT_RETRIES:
+            raise ApplicationError(
+                f"the final answer does not fit the output schema: {problem}", type="InvalidOutput", non_retryable=True
+            )
+        state.output_refused += 1
+        state.say({"type": "human", "content": texts.output_invalid(problem)})
 
     def _over_budget(self) -> bool:
         settings, state = self.state.settings, self.state
@@ -208,7 +230,7 @@ class AgentTurn(Asked):
         """Close what is open: every call gets an answer, every approval is cancelled."""
         if self.state.step is not None:
             await self.calls.call_off()
-            self._close_step()
+            self._answered()
         self.announcer.announce()
         workflow.set_current_details("")
 

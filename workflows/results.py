@@ -20,7 +20,7 @@ def turn_result(state: TurnState, ledger: Ledger, status: TurnStatus, now: datet
     new = state.messages[state.first_new :]
     result = TurnResult(
         status=status,
-        output=text_of(new[-1]) if new and status is TurnStatus.COMPLETED else _last_text(new),
+        output=_output(state, new, status),
         messages=new,
         new_messages=len(new),
         approvals=[ledger.view(item) for item in ledger.items],
@@ -30,6 +30,12 @@ def turn_result(state: TurnState, ledger: Ledger, status: TurnStatus, now: datet
         rules=[rule for rule in ledger.rules(now) if rule.scope == "thread"],
     )
     return _within_budget(result)
+
+
+def _output(state: TurnState, new: Sequence[Json], status: TurnStatus) -> str:
+    if not new or status is not TurnStatus.COMPLETED:
+        return _last_text(new)
+    return text_of(new[-1]) if state.output is None else state.output
 
 
 def _last_text(messages: Sequence[Json]) -> str:

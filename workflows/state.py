@@ -99,6 +99,9 @@ class TurnState(Recorded):
     settings: StepSettings = Field(default_factory=StepSettings)
     step: Step | None = None
     step_began: datetime | None = None
+    output: str | None = None
+    output_problem: str | None = None
+    output_refused: int = 0
     ledger: LedgerState = Field(default_factory=LedgerState)
     shown_status: str = "running"
     shown_waiting: list[str] = Field(default_factory=list)

@@ -12,6 +12,7 @@ from typing import Any
 
 from langchain_core.messages import SystemMessage
 from langchain_core.tools import BaseTool
+from pydantic import BaseModel
 
 from turngate import agent_options as read, interrupts, options
 from turngate.agent_options import LateTools, ToolOptions
@@ -26,6 +27,7 @@ from turngate.contracts import (
 from turngate.errors import ConfigError
 from turngate.interrupts import InterruptOnConfig, Rules
 from turngate.options import Duration
+from turngate.outputs import read_output_schema
 from turngate.policy import Policy, check_policies, read_policies
 from turngate.texts import DESCRIPTION_PREFIX
 from turngate.toolbox import Toolbox, prepared
@@ -66,6 +68,8 @@ class Agent:
     * `interrupt_on`: LangChain's mapping, tool or pattern -> True | False | InterruptOnConfig.
     * `policy`: a policy or a list of them, asked where `interrupt_on` says nothing; see `turngate.policy`.
     * `default`: "run", "review" or "deny", where neither says anything.
+    * `output_schema`: a pydantic model or a JSON Schema that the final answer must fit. The answer is checked; a model
+      whose answer does not fit is told why, twice at most, and then the turn fails as InvalidOutput.
     * `subagents`: agents, or mappings of Agent's options, that the model can hand tasks to. A subagent can be stricter
       than its parent; only an explicit False in its `interrupt_on` opens a gate of the parent. What it does not set,
       it has from its parent (a mapping also the model and the tools).
@@ -121,6 +125,7 @@ class Agent:
         inline_limit: int = INLINE_LIMIT,
         timeline_timer: bool = True,
         verifier: Any = None,
+        output_schema: type[BaseModel] | Mapping[str, Any] | None = None,
         max_depth: int = 3,
         _parent: Agent | None = None,
         **unknown: Any,
@@ -157,6 +162,7 @@ class Agent:
         self.default = read.read_default(at("default"), default, _parent.default if _parent else "run")
         self.model = read.read_model(at("model"), model)
         self.system_prompt = read.read_system_prompt(at("system_prompt"), system_prompt)
+        self.output_schema = read_output_schema(at("output_schema"), output_schema)
 
         self.policies = read_policies(at("policy"), policy)
         self.policy_layers = (self.policies, *(_parent.policy_layers if _parent else ()))
@@ -263,6 +269,11 @@ class Agent:
 
     # --- Use ---
 
+    @property
+    def prompt(self) -> SystemMessage | None:
+        """What stands in front of every conversation."""
+        return self.output_schema.told(self.system_prompt) if self.output_schema else self.system_prompt
+
     def find_tool(self, name: str) -> BaseTool | None:
         """Return a tool that was there at construction."""
         return self._toolbox.get(name)
@@ -311,7 +322,8 @@ class Agent:
             start_to_close_s=options.seconds("start_to_close", chosen.start_to_close),
             heartbeat_s=options.seconds("heartbeat", chosen.heartbeat),
             task_queue=chosen.task_queue,
-            return_direct=tool.return_direct,
+            # A tool's own words would not have the shape that was asked for.
+            return_direct=tool.return_direct and self.output_schema is None,
             on_tool_error=self.on_tool_error,
             max_result_bytes=self.max_result_bytes,
         )

@@ -11,9 +11,9 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
 # --- Budgets, all below the limits of the Temporal server -------------------------------------------------------
 
@@ -52,6 +52,7 @@ EDIT_NOTICE = "A reviewer changed this call before it ran."
 
 Json = dict[str, Any]
 Message = dict[str, Any]
+Value = TypeVar("Value")
 
 
 class Strict(BaseModel):
@@ -277,6 +278,10 @@ class ModelStep(Recorded):
     plans: list[CallPlan] = Field(default_factory=list)
     schemas: dict[str, Json] = Field(default_factory=dict)
     settings: StepSettings = Field(default_factory=StepSettings)
+    output: str | None = None
+    """The JSON of a final answer that fits the agent's output schema."""
+    output_problem: str | None = None
+    """What is wrong with a final answer that does not fit it."""
 
 
 class ModelInput(Recorded):
@@ -549,6 +554,13 @@ class TurnResult(Recorded):
     repairs: list[str] = Field(default_factory=list)
     rules: list[Rule] = Field(default_factory=list)
     """Rules of scope thread that were made in this turn; the thread keeps them."""
+
+    def output_as(self, kind: type[Value]) -> Value:
+        """Return the output as an object: for agents with an `output_schema`, given the same model.
+
+        Raises pydantic's ValidationError where it does not fit, as after a turn that was stopped.
+        """
+        return TypeAdapter(kind).validate_json(self.output)
 
 
 # --- What only workflows send to workflows -----------------------------------------------------------------------

@@ -133,6 +133,19 @@ def unanswered(name: str) -> str:
     return f"There is no result for the call of '{name}': the conversation was handed over before it was answered."
 
 
+def output_wanted(schema: dict[str, Any]) -> str:
+    """What the model is told about the shape of its final answer."""
+    return (
+        "When you are done, answer with JSON alone: no other words, no code fence. It must fit this JSON Schema:"
+        f"\n{as_json(schema)}"
+    )
+
+
+def output_invalid(problem: str) -> str:
+    """The final answer has not the shape that was asked for."""
+    return f"Your answer does not fit the JSON Schema that it must fit: {_ended(problem)} Answer again, with JSON alone."
+
+
 def edit_notice(first: str, name: str, args: dict[str, Any]) -> str:
     """The notice in front of an edited call's result."""
     return f"{first} Instead of your call, '{name}' was called with {as_json(args)}."
