@@ -102,7 +102,7 @@ def _closed(node: Any) -> Any:
         return [_closed(item) for item in node]
     if not isinstance(node, dict):
         return node
-    closed = {}
+    closed: Json = {}
     for key, value in node.items():
         if key in _BY_NAME and isinstance(value, dict):
             closed[key] = {name: _closed(part) for name, part in value.items()}
