@@ -127,9 +127,7 @@ def _defaults(where: Any) -> dict[str, Any]:
         return {field.name: field.default for field in dataclasses.fields(where)}
     parameters = inspect.signature(where.__init__).parameters.values()
     return {
-        one.name: one.default
-        for one in parameters
-        if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")
+        one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")
     }
 
 
@@ -195,9 +193,7 @@ def test_api_is_complete() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     """Pages, and the records of decisions, can be found."""
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
-    missing = [
-        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if str(page.relative_to(DOCS)) not in text
-    ]
+    missing = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if str(page.relative_to(DOCS)) not in text]
     assert missing == [], "add these to `nav` in mkdocs.yml"
 
 

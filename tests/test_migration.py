@@ -204,7 +204,9 @@ async def _when(_: Scenery) -> None:
 @row('`{"args_schema": {...}}`')
 async def _args_schema(scenery: Scenery) -> None:
     schema = {"type": "object", "properties": {"amount": {"maximum": 10}}}
-    paused = await scenery.paused(agent(interrupt_on={"pay": InterruptOnConfig(args_schema=schema)}), call("pay", **PAY))
+    paused = await scenery.paused(
+        agent(interrupt_on={"pay": InterruptOnConfig(args_schema=schema)}), call("pay", **PAY)
+    )
     with pytest.raises(InvalidEditError):
         await scenery.client.edit(paused.approvals[0].id, {"to": "ann", "amount": 11})
 
@@ -269,7 +271,9 @@ async def _invoke(scenery: Scenery) -> None:
 
 @row('`{"configurable": {"thread_id": "1"}}`')
 async def _thread(scenery: Scenery) -> None:
-    gate = {"pay": InterruptOnConfig(description=lambda call, state, runtime: runtime.config["configurable"]["thread_id"])}
+    gate = {
+        "pay": InterruptOnConfig(description=lambda call, state, runtime: runtime.config["configurable"]["thread_id"])
+    }
     paused = await scenery.paused(agent(interrupt_on=gate), call("pay", **PAY), "done", thread_id="1")
     assert (paused.approvals[0].context.thread_id, paused.approvals[0].description) == ("1", "1")
     await scenery.stage.play(agent(), "hello")
