@@ -38,7 +38,8 @@ MAX_VALUES = 50_000
 """With more values than this, the input of a run is refused: looking at each takes time that a server task has not."""
 MAX_DECISION_VALUES = 20_000
 MAX_DECISIONS = 1000
-"""Values and decisions of one request to `decide`."""
+MAX_FIELDS = 100
+"""Values and decisions of one request to `decide`, and the fields of any request."""
 CONTEXT_LIMIT = 64 * KIB
 """Bytes of a request's context, metadata and `review_also` together: they travel with every call."""
 
@@ -65,9 +66,12 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None or key in cls.null_means_null}
-        return data
+        if not isinstance(data, dict):
+            return data
+        if len(data) > MAX_FIELDS:
+            # Saying for each of 20,000 that it is unknown takes seconds.
+            raise ValueError(f"{len(data)} fields, and no request has more than {MAX_FIELDS}")
+        return {key: value for key, value in data.items() if value is not None or key in cls.null_means_null}
 
 
 class Recorded(BaseModel):
