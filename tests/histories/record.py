@@ -43,8 +43,8 @@ async def record(client: Client, shape: Shape, folder: Path) -> None:
     turns = TurngateClient(client, task_queue=shape.name)
     async with build_worker(client, [shape.agent()], task_queue=shape.name, notifiers=NOTIFIERS):
         if shape.thread:
-            sent = await turns.thread(f"thread-{shape.name}", shape.name).send("go")
-            turn = turns.turn(sent.turn_id)
+            thread = turns.thread(f"thread-{shape.name}", shape.name)
+            turn = await thread.started(await thread.send("go"))
         else:
             turn = await turns.start_turn(shape.name, "go", turn_id=f"turn-{shape.name}")
         await turns.wait(turn) if shape.calls else await turn.result()
