@@ -143,7 +143,9 @@ def output_wanted(schema: dict[str, Any]) -> str:
 
 def output_invalid(problem: str) -> str:
     """The final answer has not the shape that was asked for."""
-    return f"Your answer does not fit the JSON Schema that it must fit: {_ended(problem)} Answer again, with JSON alone."
+    return (
+        f"Your answer does not fit the JSON Schema that it must fit: {_ended(problem)} Answer again, with JSON alone."
+    )
 
 
 def edit_notice(first: str, name: str, args: dict[str, Any]) -> str:

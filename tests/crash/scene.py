@@ -16,6 +16,7 @@ from tests.crash.agents import Spec
 from tests.crash.effects import Effects
 from tests.crash.nursery import Nursery, Worker
 from turngate import Approval, TurngateClient, TurngatePlugin, TurnHandle
+from turngate.connect import connect
 from turngate.contracts import ApprovalType
 from turngate.testing import ScriptedModel
 
@@ -85,6 +86,10 @@ class Scene:
         )
         self.workers.append(worker)
         return worker
+
+    async def connect(self) -> Client:
+        """Return a connection of its own to the server."""
+        return await connect(address=self.address, tls=False, config_file=None)
 
     async def start(self, *script: Json | str) -> TurnHandle:
         """Start a turn whose model follows this script."""

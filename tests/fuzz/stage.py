@@ -207,11 +207,11 @@ def _good(approval: Json, reviewer: str) -> Json:
 
 
 @contextlib.asynccontextmanager
-async def stage(server: DevServer, **worker_options: Any) -> AsyncIterator[Stage]:
-    """Run a worker with the agents below on a server."""
+async def stage(server: DevServer, *, client: Client | None = None, **worker_options: Any) -> AsyncIterator[Stage]:
+    """Run a worker with the agents below on a server, for a client of the test's own where one is given."""
     journal = Journal()
     queue = f"fuzz-{uuid.uuid4().hex[:8]}"
-    made = Stage(server, await server.client(), queue, agents(journal), journal)
+    made = Stage(server, client or await server.client(), queue, agents(journal), journal)
     async with made.worker(**worker_options):
         yield made
 
