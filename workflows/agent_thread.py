@@ -187,7 +187,7 @@ class AgentThread:
         if len(packed) > CARRIED_LIMIT:
             raise ApplicationError(
                 f"the thread has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next:"
-                " start a new thread, or configure external storage in the data converter",
+                " start a new thread",
                 type="StateTooLarge",
                 non_retryable=True,
             )

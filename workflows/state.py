@@ -130,7 +130,7 @@ def pack(state: TurnState, start: TurnStart) -> Json:
     if len(packed) > CARRIED_LIMIT:
         raise ApplicationError(
             f"the turn's state has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next:"
-            " configure external storage in the data converter for conversations of this size",
+            " start another turn, and keep results short (Agent(max_result_bytes=...))",
             type="StateTooLarge",
             non_retryable=True,
         )

@@ -25,7 +25,7 @@ from turngate.sending import UPDATE_LIMIT, NoAnswer, answered, send
 TURN = "AgentTurn"
 _SUMMARY_LIMIT = 160
 _DETAILS_LIMIT = 2000
-_ID_LIMIT = 900
+_ID_LIMIT = 800
 """Temporal takes 1,000 bytes; a subagent's turn adds its own part to its parent's id."""
 
 

@@ -77,7 +77,7 @@ def test_a_request_holds_only_what_was_said() -> None:
 @pytest.mark.parametrize("turn_id", ["", "x" * 901])
 def test_a_turn_id_that_temporal_would_refuse_is_refused_here(turn_id: str) -> None:
     """With its limit."""
-    with pytest.raises(MalformedError, match="1 to 900 bytes"):
+    with pytest.raises(MalformedError, match="1 to 800 bytes"):
         checked_id(turn_id)
 
 
