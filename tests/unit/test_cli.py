@@ -21,7 +21,7 @@ NOWHERE = ["--address", "127.0.0.1:1"]
 @pytest.mark.parametrize(("module", "name", "sentence"), [entry[2:0:-1] + entry[3:] for entry in COMMANDS])
 def test_the_list_of_commands_says_what_each_command_says_itself(module: str, name: str, sentence: str) -> None:
     """The sentences stand twice, so that the list loads no command."""
-    command = getattr(import_module(f"turngate.cli.{module}"), name)
+    command = getattr(import_module(f"turngate.cli.{module}"), name.replace("-", "_"))
     assert (command.__doc__ or "").strip().splitlines()[0] == sentence
 
 

@@ -82,10 +82,13 @@ COMMANDS = (
         "operate",
         "Build agents as a worker would, and say what they do with each tool. Needs no server.",
     ),
+    (_SETUP, "codec-server", "operate", "Let the Temporal UI show encrypted payloads, until Ctrl-C."),
     (_SETUP, "setup", "operate", "Register Turngate's search attributes in the namespace, so that the inbox is quick."),
 )
 for _key, (_group, _name, _module, _help) in enumerate(COMMANDS):
-    app.command(f"turngate.cli.{_module}:{_name}", name=_name, group=_group, help=_help, sort_key=_key)
+    app.command(
+        f"turngate.cli.{_module}:{_name.replace('-', '_')}", name=_name, group=_group, help=_help, sort_key=_key
+    )
 app.register_install_completion_command(add_to_startup=False)
 
 

@@ -132,6 +132,45 @@ async def dev(
                 await asyncio.Event().wait()
 
 
+async def codec_server(
+    *,
+    origin: tuple[str, ...] = ("http://localhost:8233", "http://127.0.0.1:8233"),
+    host: str = "127.0.0.1",
+    port: int = 8234,
+) -> None:
+    """Let the Temporal UI show encrypted payloads, until Ctrl-C.
+
+    The keys come from TURNGATE_ENCRYPTION_KEYS; with TURNGATE_CODEC_TOKEN every request must carry that token.
+
+    Parameters
+    ----------
+    origin
+        An address of the UI, exactly as the browser shows it.
+    host
+        The address to listen on; beyond this machine it needs a token.
+    port
+        The port to listen on.
+    """
+    import asyncio
+    import os
+    import threading
+
+    from turngate.cli import output
+    from turngate.codec import VARIABLE, EncryptionCodec
+    from turngate.codec_server import CodecServer
+    from turngate.errors import ConfigError
+
+    codec = EncryptionCodec.from_environment()
+    if codec is None:
+        raise ConfigError(f"there are no keys: set {VARIABLE} to 'id:base64' entries")
+    token = os.environ.get("TURNGATE_CODEC_TOKEN") or None
+    with CodecServer(codec, origins=origin, host=host, port=port, token=token) as server:
+        output.say(f"Codec server at {server.url}: set it as the codec endpoint of the UI. Ctrl-C stops it.")
+        # In a thread that ends with us: waiting for it would leave Ctrl-C without effect.
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        await asyncio.Event().wait()
+
+
 async def demo(*, yes: Yes = False, model: str | None = None, folder: Path | None = None) -> int:
     """See an agent's dangerous calls wait, and decide them. Needs no server and no API key.
 
