@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 
 from tests.fuzz.arsenal import plain
 from tests.fuzz.sending import Shot
-from tests.fuzz.stage import Target, own_stage, stage
+from tests.fuzz.stage import Stage, Target, own_stage, stage
 from turngate.testing import dev_server
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -47,13 +47,22 @@ async def chain_of(target: Target) -> int:
     return runs
 
 
+async def fire_all(flooded: Stage, workflow_id: str, number: int) -> None:
+    """Send so many; what a busy server, or a run that goes over into the next, did not take is sent again."""
+    async with asyncio.timeout(60):
+        while number:
+            answers = await flooded.fire(workflow_id, [JUNK] * number)
+            number = sum(answer != "ok" for answer in answers)
+            await asyncio.sleep(0.1 if number else 0)
+
+
 async def test_ten_thousand_junk_signals_during_a_pause() -> None:
     """As many as one run may get at all. They come at the worker's pace: a hundred, then it is waited for."""
     async with own_stage() as flooded:
         target = await flooded.pause("pair")
         began = time.monotonic()
         for sent in range(100, 10_001, 100):
-            assert set(await flooded.fire(target.id, [JUNK] * 100)) == {"ok"}
+            await fire_all(flooded, target.id, 100)
             await until_refused(target, sent, 30)
             if sent % 1000 == 0:
                 await target.check()
