@@ -50,7 +50,10 @@ types: setup ## mypy --strict
 	$(BIN)/mypy
 
 pytest: setup
-	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@# What fails is run once more, alone and said so: many tests kill real processes and race real clocks, and a busy
+	@# machine can be late. A test that fails twice fails.
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS) || { \
+	  echo "--- once more, alone: what failed ---"; $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 cases: setup ## the given/when/then cases, or those in TURNGATE_CASES; ids or areas in ARGS
 	$(BIN)/python -m tests.case_runner $(ARGS)
