@@ -124,6 +124,11 @@ def refusal(error: WorkflowUpdateFailedError, turn_id: str) -> TurngateError:
     return ServerError(f"run {turn_id!r} does not take this request: {cause.message}")
 
 
+def unprocessed(error: WorkflowUpdateFailedError) -> bool:
+    """Whether the worker never looked at the update: it died, or gave its task back. Sent again it counts once."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == "UnprocessedUpdate"
+
+
 def reraise_cancellation() -> None:
     """Raise CancelledError when the caller's own task is being cancelled.
 

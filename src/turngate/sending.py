@@ -127,7 +127,8 @@ async def answered(call: Callable[[], Awaitable[Any]], turn_id: str, limit: floa
             rpc.reraise_cancellation()
             break
         except WorkflowUpdateFailedError as error:
-            raise rpc.refusal(error, turn_id) from error
+            if not rpc.unprocessed(error):
+                raise rpc.refusal(error, turn_id) from error
         except RPCError as error:
             _may_retry(error, turn_id)
         await asyncio.sleep(min(pause, max(0.0, end - loop.time())))

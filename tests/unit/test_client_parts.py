@@ -10,7 +10,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 
+from turngate import sending
 from turngate.contracts import RESULT_LIMIT, Approval, ApprovalContext
 from turngate.errors import MalformedError, TooLargeError
 from turngate.inbox import Filter, in_order
@@ -150,3 +153,18 @@ def test_a_closed_run_is_not_quiet() -> None:
     run.feed([_event(1, "WORKFLOW_TASK_COMPLETED"), _event(2, "WORKFLOW_EXECUTION_COMPLETED")])
     assert run.closed
     assert not run.quiet
+
+
+async def test_an_update_that_no_worker_looked_at_is_sent_again() -> None:
+    """The server rejects it so when a worker dies, or gives its task back, before the update had its turn."""
+    calls = 0
+
+    async def call() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise WorkflowUpdateFailedError(ApplicationError("not processed", type="UnprocessedUpdate"))
+        return "applied"
+
+    assert await sending.answered(call, "turn-1", 5.0) == "applied"
+    assert calls == 2
