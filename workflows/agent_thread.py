@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 from pydantic import Field
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
@@ -33,7 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.errors import RefusedError, refuse
     from turngate.workflows import conversation, payloads, surface
     from turngate.workflows.beginning import bad_request, problems
-    from turngate.workflows.state import CARRIED_LIMIT, unpack_json
+    from turngate.workflows.state import pack_json, unpack_json
 
 INPUT_LIMIT = 2 * 1024 * 1024
 SEND = (
@@ -182,16 +179,7 @@ class AgentThread:
         self._begun = True
 
     def _carried(self) -> Json:
-        plain = json.dumps(self.state.compact(), separators=(",", ":")).encode()
-        packed = base64.b85encode(zlib.compress(plain, 6)).decode("ascii")
-        if len(packed) > CARRIED_LIMIT:
-            raise ApplicationError(
-                f"the thread has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next:"
-                " start a new thread",
-                type="StateTooLarge",
-                non_retryable=True,
-            )
-        return {"carried": packed}
+        return {"carried": pack_json(self.state, "the thread", "start a new thread")}
 
     def _rules(self) -> list[Rule]:
         now = workflow.now()

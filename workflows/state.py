@@ -125,16 +125,22 @@ class TurnState(Recorded):
 
 def pack(state: TurnState, start: TurnStart) -> Json:
     """Return the input of the next run. Raises ApplicationError where the state is too large to carry."""
+    way_out = "start another turn, and keep results short (Agent(max_result_bytes=...))"
+    packed = pack_json(state, "the turn's state", way_out)
+    return start.model_copy(update={"carried": packed}).compact() | {"turngate": start.turngate}
+
+
+def pack_json(state: Recorded, what: str, way_out: str) -> str:
+    """Return a state compressed as text. Raises ApplicationError, with the way out, where it is too large to carry."""
     plain = json.dumps(state.compact(), separators=(",", ":")).encode()
     packed = base64.b85encode(zlib.compress(plain, 6)).decode("ascii")
     if len(packed) > CARRIED_LIMIT:
         raise ApplicationError(
-            f"the turn's state has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next:"
-            " start another turn, and keep results short (Agent(max_result_bytes=...))",
+            f"{what} has {len(packed)} bytes compressed, and one run can hand {CARRIED_LIMIT} to the next: {way_out}",
             type="StateTooLarge",
             non_retryable=True,
         )
-    return start.model_copy(update={"carried": packed}).compact() | {"turngate": start.turngate}
+    return packed
 
 
 def unpack(carried: str) -> TurnState:
