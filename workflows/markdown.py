@@ -61,8 +61,12 @@ def _entities(found: re.Match[str]) -> str:
 
 
 def code(text: str) -> str:
-    """Return one line of text as inline code, whatever backticks it holds."""
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    """Return one line of text, not empty, as inline code, whatever backticks it holds.
+
+    The fence is the shortest run that the text doesn't hold: three or more at the start of a line look like a block.
+    """
+    runs = {len(run) for run in re.findall("`+", text)}
+    fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 

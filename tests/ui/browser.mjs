@@ -35,16 +35,20 @@ async function open({ url, shows }) {
   await seen(page.getByText(shows)).waitFor();
 }
 
-/** Return the text of the current details, once it holds `shows` and not `hides`; the key R reads them anew. */
+/** Return the text of the current details, once it holds `shows` and not `hides`; the page is loaded anew for it. */
 async function readDetails({ shows, hides }) {
   const end = Date.now() + PATIENCE;
-  for (let look = 0; ; look++) {
-    const text = await details.locator('main').innerText({ timeout: 1000 }).catch(() => '');
-    if (text.includes(shows) && !(hides && text.includes(hides))) return text;
-    if (Date.now() > end) throw new Error(`the details don't show ${shows}: ${text}`);
-    // Not at every look: each R asks for everything, and a browser has six connections to a server.
-    if (look % 10 === 0) await page.keyboard.press('r');
-    await page.waitForTimeout(200);
+  for (let wait = 1000; ; wait *= 2) {
+    const reload = Date.now() + wait;
+    while (Date.now() < reload) {
+      const text = await details.locator('main').innerText({ timeout: 1000 }).catch(() => '');
+      if (text.includes(shows) && !(hides && text.includes(hides))) return text;
+      if (Date.now() > end) throw new Error(`the details don't show ${shows}: ${text}`);
+      await page.waitForTimeout(100);
+    }
+    // Not the key R: each press leaves a long poll behind, and of the browser's six connections to a server none is
+    // left in the end for what is sent.
+    await page.reload({ waitUntil: 'domcontentloaded' });
   }
 }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from turngate import texts
 from turngate.contracts import Approval, ApprovalType, CallPlan, Proposal, Quorum, Refused, Vote
@@ -177,7 +178,7 @@ def test_any_call_gives_one_table_and_whole_answers(args: dict[str, Any], descri
     lines = text.split("\n")
     assert sum(line.startswith("| ") for line in lines) == 1 + calls
     assert sum(line.startswith("#") for line in lines) <= 1 + calls
-    assert not any(line.startswith(("```", "- ", "* ", ">", "    ", "=")) for line in lines)
+    assert not any(re.match(r"```+[^`]*$|[-*] |>| {4}|=", line) for line in lines)
     assert "approve" in answers(text)
 
 
@@ -191,13 +192,18 @@ def test_copied_json_is_the_same_json(value: Any) -> None:
     assert text == markdown.visible(text)
 
 
-@given(TEXTS)
+@given((TEXTS | st.text("`x", max_size=12)).filter(bool))
+@example("``")
+@example("` `` ```")
 def test_code_holds_any_backticks(text: str) -> None:
-    """Inline code ends where it should: no run of backticks inside is as long as the fence."""
+    """Inline code ends where it should: no run of backticks inside is as long as the fence, nor is one that is free."""
     span = markdown.code(text)
-    fence = span[: len(span) - len(span.lstrip("`"))]
+    fence = re.match("`+", span)[0]  # type: ignore[index]
     inside = span[len(fence) : -len(fence)]
-    assert fence not in inside or "`" not in text
+    runs = {len(run) for run in re.findall("`+", inside)}
+    assert len(fence) not in runs
+    assert set(range(1, len(fence))) <= runs
+    assert inside.strip(" ") == text.strip(" ")
 
 
 def test_hidden_signs_are_shown() -> None:
