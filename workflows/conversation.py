@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from turngate import texts
@@ -113,7 +114,8 @@ def page(
 ) -> tuple[list[Any], int, int | None]:
     """Return the items from `start`, at most `limit` and within the budget, and where the next page starts.
 
-    `show` is what is done to an item that gets onto the page; `sizes` are their bytes where they are known. A single
+    Raises ApplicationError, which only fails the query, for a request that is none: a page from the wrong place looks
+    like a right one. `show` is what is done to an item that gets onto the page; `sizes` are their bytes where they are known. A single
     item over the budget comes alone: no page is ever empty before the end.
     """
     start, limit = _bounds(request, len(items))
@@ -129,11 +131,23 @@ def page(
 
 
 def _bounds(request: Any, total: int) -> tuple[int, int]:
-    data: Json = request if isinstance(request, dict) else {}
-    start, limit = data.get("start", 0), data.get("limit", total)
-    start = start if isinstance(start, int) and start >= 0 else 0
-    limit = limit if isinstance(limit, int) and limit > 0 else max(total, 1)
-    return start, limit
+    asked: Json = {} if request is None else request
+    if not isinstance(asked, dict) or not asked.keys() <= {"start", "limit"}:
+        raise _no_page(f"a page is asked for with {{'start': 0, 'limit': 50}}, not with {_quoted(request)}")
+    return _whole(asked, "start", 0, least=0), _whole(asked, "limit", max(total, 1), least=1)
+
+
+def _whole(asked: Json, name: str, default: int, *, least: int) -> int:
+    value = asked.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _no_page(f"{name!r} is a whole number from {least} on, not {_quoted(value)}")
+    return value
+
+
+def _no_page(problem: str) -> ApplicationError:
+    return ApplicationError(problem, type="malformed", non_retryable=True)
 
 
 def last_human_text(messages: Sequence[Message]) -> str | None:

@@ -28,7 +28,7 @@ class InterruptOnConfig:
     or a pydantic model) replaces the tool's own for edits. Functions may be async.
 
     `reviewers` are names or `role:x`; `quorum` is the number of people who must agree. Where `allow_remember` is not
-    set, a decision may be remembered unless there is a quorum. Time spans are timedeltas, seconds or texts ("1h").
+    set, a decision may be remembered unless there is a quorum; with one it can't be set to True. Time spans are timedeltas, seconds or texts ("1h").
     `on_timeout` is what happens at the deadline: `{"type": "approve"}`, `{"type": "respond", "message": ...}` or the
     default `{"type": "reject", "message"?: ...}`.
     """
@@ -157,6 +157,11 @@ def _refuse_contradictions(place: str, config: InterruptOnConfig) -> None:
         raise ConfigError(f"{place}: 'escalate_to' means nothing without 'escalate_after'")
     if config.escalate_after is not None and not config.escalate_to:
         raise ConfigError(f"{place}: 'escalate_after' means nothing without 'escalate_to'")
+    if config.allow_remember and config.quorum > 1:
+        raise ConfigError(
+            f"{place}: 'allow_remember' does not go with a 'quorum': a rule would let one person settle what takes "
+            f"{config.quorum}; leave one of them out"
+        )
 
 
 def check_people(place: str, config: InterruptOnConfig, roles: Mapping[str, Sequence[str]], *, claims: bool) -> None:

@@ -31,6 +31,7 @@ REVIEWED = {"allowed_decisions": ["approve", "reject"]}
         ({"interrupt_on": {"pya": True}}, ["pya", "pay"]),
         ({"interrupt_on": {"mcp__*": True}}, ["mcp__*"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "reviewers": "ann"}}}, ["pay", "reviewers", "ann"]),
+        ({"interrupt_on": {"pay": {**REVIEWED, "quorum": 2, "allow_remember": True}}}, ["pay", "allow_remember", "2"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "reviewers": ["role:dba"]}}}, ["pay", "dba"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "reviewers": ["a"], "quorum": 2}}}, ["pay", "quorum"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "escalate_after": "1h"}}}, ["pay", "escalate_to"]),
@@ -101,7 +102,7 @@ def test_takes_every_documented_key_and_time_spans_in_every_form() -> None:
     )
     config = agent.rules.config("pay")
     assert (config.timeout, config.remind_every, config.escalate_after) == (3600, 600, 1800)
-    assert config.allow_remember is False, "a quorum forbids remembering unless it is allowed in words"
+    assert config.allow_remember is False, "one person's rule would settle what takes two"
     assert agent.allow_tool_change, "batched allows it, as LangChain's batched mode does"
     assert agent.tool_settings(pay).max_attempts == 3
     assert agent.tool_settings(read_table).max_attempts == 1
