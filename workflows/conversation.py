@@ -115,7 +115,9 @@ def page(
     """Return the items from `start`, at most `limit` and within the budget, and where the next page starts.
 
     Raises ApplicationError, which only fails the query, for a request that is none: a page from the wrong place looks
-    like a right one. `show` is what is done to an item that gets onto the page; `sizes` are their bytes where they are known. A single
+    like a right one.
+
+    `show` is what is done to an item that gets onto the page; `sizes` are their bytes where they are known. A single
     item over the budget comes alone: no page is ever empty before the end.
     """
     start, limit = _bounds(request, len(items))

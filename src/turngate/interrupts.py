@@ -28,9 +28,9 @@ class InterruptOnConfig:
     or a pydantic model) replaces the tool's own for edits. Functions may be async.
 
     `reviewers` are names or `role:x`; `quorum` is the number of people who must agree. Where `allow_remember` is not
-    set, a decision may be remembered unless there is a quorum; with one it can't be set to True. Time spans are timedeltas, seconds or texts ("1h").
-    `on_timeout` is what happens at the deadline: `{"type": "approve"}`, `{"type": "respond", "message": ...}` or the
-    default `{"type": "reject", "message"?: ...}`.
+    set, a decision may be remembered unless there is a quorum; with one it can't be set to True. Time spans are
+    timedeltas, seconds or texts ("1h"). `on_timeout` is what happens at the deadline: `{"type": "approve"}`,
+    `{"type": "respond", "message": ...}` or the default `{"type": "reject", "message"?: ...}`.
     """
 
     allowed_decisions: Sequence[str] = DECISIONS
