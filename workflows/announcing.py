@@ -65,6 +65,7 @@ class Announcer:
 
     def announce(self) -> None:
         """Take the ledger's notices and send them on their way."""
+        self._turn.measuring.turned_away()
         notices, self._turn.ledger.notices = self._turn.ledger.notices, []
         for notice in notices:
             self._turn.measuring.noticed(notice)

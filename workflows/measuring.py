@@ -177,6 +177,12 @@ class Measuring:
         elif approval.resolution is not None and notice.kind in ("resolved", "expired", "cancelled"):
             self._settled(approval)
 
+    def turned_away(self) -> None:
+        """Count the refusals of decisions that came before their calls did."""
+        errors, self._turn.ledger.turned_away = self._turn.ledger.turned_away, []
+        for error in errors:
+            refused(error, "held")
+
     def recovery(self, call: Call) -> None:
         """Count a call of which a person must say what became of it."""
         cause = "interrupted" if call.error is None else "error"
@@ -232,7 +238,7 @@ class Measuring:
 
 
 def refused(error: RefusedError, via: str) -> None:
-    """Count refusals by code. `via` is signal or update."""
+    """Count refusals by code. `via` is signal, update, or held for a decision that had waited for its call."""
     for refusal in error.refusals:
         _count(REFUSALS, {"code": refusal.code, "via": via})
 

@@ -116,9 +116,7 @@ class Signing:
         return [held for held in self._turn.ledger.state.held if not held.verified]
 
     def _drop(self, held: Held, refusal: Refusal) -> None:
-        ledger = self._turn.ledger
-        ledger.state.held = [one for one in ledger.state.held if one is not held]
-        ledger.refuse(RefusedError.of([refusal]), workflow.now(), by=held.payload.get("reviewer"))
+        self._turn.ledger.turn_away(held, RefusedError.of([refusal]), workflow.now())
 
     async def close(self) -> None:
         """End what is being verified, for the turn is over, and wait for its handlers."""

@@ -78,6 +78,7 @@ class Ledger:
         self.state = state or LedgerState(prefix=prefix)
         self.state.prefix = prefix
         self.notices: list[Notice] = []
+        self.turned_away: list[RefusedError] = []
         self._by_id = {item.approval.id: item for item in self.state.items}
         self._open = {item.approval.id: item for item in self.state.items if item.open}
 
@@ -346,7 +347,7 @@ class Ledger:
                     raise refusal_of(item, "not_a_reviewer", "the decision came early and was not verified", "token")
                 self.submit(held.payload, now)
             except RefusedError as error:
-                self.refuse(error, now, by=held.payload.get("reviewer"))
+                self.turn_away(held, error, now)
 
     # --- Rules -----------------------------------------------------------------------------------------------
 
@@ -525,6 +526,12 @@ class Ledger:
             )
             self.state.refused_count += 1
         del self.state.refused[:-REFUSED_KEPT]
+
+    def turn_away(self, held: Held, error: RefusedError, now: datetime) -> None:
+        """Refuse a decision that was held: whoever sent it waits for no answer any more."""
+        self.state.held = [one for one in self.state.held if one is not held]
+        self.refuse(error, now, by=held.payload.get("reviewer"))
+        self.turned_away.append(error)
 
     # --- Showing ---------------------------------------------------------------------------------------------
 

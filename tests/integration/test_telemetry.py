@@ -45,7 +45,7 @@ def agent(**options: Any) -> Agent:
     call = {"id": "call_1", "name": "pay", "args": {"account": SECRET, "amount": 5}}
     gate = InterruptOnConfig(reviewers=["lena", "otto"], secret_args=["account"])
     model = ScriptedModel([{"tool_calls": [call]}, "done"])
-    return Agent("shop", model=model, tools=[pay], **{"interrupt_on": {"pay": gate}, **options})
+    return Agent("shop", tools=[pay], **{"model": model, "interrupt_on": {"pay": gate}, **options})
 
 
 async def paused(client: TurngateClient) -> Approval:
@@ -244,6 +244,20 @@ async def test_metrics_of_a_pause(measured: TurngateClient, metrics: Metrics) ->
     assert await metrics.values("turngate_refusals", {"code": "not_a_reviewer", "via": "update"}) == [1]
     assert await metrics.values("turngate_refusals", {"code": "unknown_approval", "via": "signal"}) == [1]
     assert not [one for one in metrics.seen if SECRET in str(one.attributes) or "lena" in str(one.attributes)]
+
+
+async def test_metrics_of_an_early_decision(measured: TurngateClient, metrics: Metrics) -> None:
+    """A decision that comes before its call, and then does not fit it, is counted once the call is there."""
+    call = {"name": "pay", "args": {"account": SECRET, "amount": 5}}
+    model = ScriptedModel([{"tool_calls": [{"id": f"call_{number}", **call}]} for number in (1, 2)])
+    async with build_worker(measured.temporal, [agent(model=model)], task_queue=measured.task_queue):
+        first = await paused(measured)
+        turn = measured.turn(first.context.turn_id)
+        early = {"approval_id": f"{first.id.rpartition('-')[0]}-2", "digest": "0" * 16, "type": "approve"}
+        await measured.temporal.get_workflow_handle(turn.id).signal("decide", {**early, "reviewer": "lena"})
+        await measured.approve(first.id, digest=first.digest, reviewer="lena")
+        assert await metrics.values("turngate_refusals", {"code": "digest_mismatch", "via": "held"}) == [1]
+        await turn.stop()
 
 
 async def test_metrics_of_a_recovery(measured: TurngateClient, metrics: Metrics) -> None:
