@@ -16,6 +16,9 @@ with workflow.unsafe.imports_passed_through():
 
     from turngate.contracts import (
         MAX_VALUES,
+        QUEUE_BYTES,
+        QUEUE_LIMIT,
+        TURNS_LISTED,
         Json,
         Message,
         Recorded,
@@ -26,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         TurnResult,
         TurnStart,
         TurnStatus,
+        json_size,
     )
     from turngate.errors import RefusedError, refuse
     from turngate.workflows import conversation, payloads, surface
@@ -68,7 +72,7 @@ class AgentThread:
         self._open: Any = None
         self._revoked: set[str] = set()
         self._sizes = conversation.Sizes()
-        self._begun = False
+        self.begun = False
 
     # --- The story of a thread -----------------------------------------------------------------------------------
 
@@ -107,11 +111,10 @@ class AgentThread:
             self.state.messages.append({"type": "human", "content": asked.message})
             return
         finally:
-            self._open = None
+            self._open, turn.asked = None, {}
         turn.status = "stopped" if result.status is TurnStatus.STOPPED else "completed"
         if result.status not in (TurnStatus.STOPPED, TurnStatus.COMPLETED):
             turn.status = str(result.status)
-        turn.asked = {}
         self.state.messages += [{"type": "human", "content": asked.message}, *new]
         self.state.rules = [rule for rule in result.rules if rule.id not in self._revoked]
 
@@ -176,7 +179,7 @@ class AgentThread:
             raise bad_request("thread", str(error)) from None
         except ValidationError as error:
             raise bad_request("thread", problems(error)) from None
-        self._begun = True
+        self.begun = True
 
     def _carried(self) -> Json:
         return {"carried": pack_json(self.state, "the thread", "start a new thread")}
@@ -194,7 +197,7 @@ class AgentThread:
     @workflow.update(name="send", description=SEND)
     async def send(self, raw: RawValue) -> Json:
         """Take a message; its turn starts now, or when the turns before it have ended."""
-        await workflow.wait_condition(lambda: self._begun)
+        await workflow.wait_condition(lambda: self.begun)
         message = ThreadMessage.model_validate(payloads.read(raw))
         queued = self._busy()
         n = len(self.state.turns) + 1
@@ -220,6 +223,19 @@ class AgentThread:
             raise refuse("closed", "this thread was closed: start a new one")
         if self._busy() and self._how(message) == "refuse":
             raise refuse("busy", "the thread has an open turn: wait for it, queue the message, or stop the turn")
+        self._has_room(message)
+
+    def _has_room(self, message: ThreadMessage) -> None:
+        """Refuse what the queue can't hold: it goes along whenever the thread goes over into a new run.
+
+        Only here and not in the handler, which runs again at replay: messages taken under a higher limit stay taken.
+        """
+        waiting = [turn.asked for turn in self.state.turns if turn.status == "queued"]
+        if len(waiting) >= QUEUE_LIMIT:
+            raise refuse("busy", f"{QUEUE_LIMIT} messages wait already: send it when turns have ended")
+        size = json_size([*waiting, message.model_dump(mode="json", exclude_defaults=True)])
+        if waiting and size > QUEUE_BYTES:
+            raise refuse("busy", f"with this message more than {QUEUE_BYTES} bytes would wait: send it later")
 
     def _busy(self) -> bool:
         return self._open is not None or any(turn.status in ("queued", "running") for turn in self.state.turns)
@@ -280,19 +296,27 @@ class AgentThread:
 
     # --- What clients may ask ----------------------------------------------------------------------------------------
 
-    @workflow.query(name="status", description="Where the thread stands: its turns, what is open and queued.")
+    @workflow.query(name="status", description="Where the thread stands: its last turns, what is open and queued.")
     def status(self) -> Json:
-        """Return the turns and what is open."""
-        running = next((turn.turn_id for turn in self.state.turns if turn.status == "running"), None)
+        """Return the last turns and what is open."""
+        turns = self.state.turns
+        running = next((turn.turn_id for turn in turns if turn.status == "running"), None)
         return {
             "agent": self.state.request.get("agent"),
-            "turns": [{"n": turn.n, "turn_id": turn.turn_id, "status": turn.status} for turn in self.state.turns],
+            "turns": [_listed(turn) for turn in turns[-TURNS_LISTED:]],
+            "turns_total": len(turns),
             "open_turn": running,
-            "queued": sum(turn.status == "queued" for turn in self.state.turns),
+            "queued": sum(turn.status == "queued" for turn in turns),
             "messages": len(self.state.messages),
             "closing": self.state.closing,
             "refused": self.state.refused,
         }
+
+    @workflow.query(name="turns", description='All turns of the thread, in pages: {"start"?: 0, "limit"?: 50}.')
+    def turns(self, request: Any = None) -> Json:
+        """Return turns from `start`, at most `limit` and 512 KiB."""
+        found, start, after = conversation.page(self.state.turns, request, show=_listed)
+        return {"turns": found, "start": start, "next": after, "total": len(self.state.turns)}
 
     @workflow.query(
         name="messages", description='The conversation of the ended turns, in pages: {"start"?: 0, "limit"?: 50}.'
@@ -313,3 +337,7 @@ class AgentThread:
         """Return the id of the open turn."""
         running = [turn.turn_id for turn in self.state.turns if turn.status == "running"]
         return {"approvals": [], "children": running, "start": 0, "next": None}
+
+
+def _listed(turn: ThreadTurn) -> Json:
+    return {"n": turn.n, "turn_id": turn.turn_id, "status": turn.status}

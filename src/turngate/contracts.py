@@ -31,6 +31,11 @@ ARGS_INLINE_LIMIT = 32 * KIB
 DESCRIPTION_LIMIT = 4 * KIB
 SEARCH_ATTRIBUTE_LIMIT = 2000
 HELD_LIMIT = 64
+QUEUE_LIMIT = 100
+QUEUE_BYTES = 512 * KIB
+"""Messages that may wait in a thread for its open turn to end, and their bytes together."""
+TURNS_LISTED = 200
+"""Turns in the status of a thread, the last ones; the query `turns` pages through all."""
 REFUSED_KEPT = 20
 MAX_DEPTH = 100
 """Nested deeper than this, JSON from outside is refused."""

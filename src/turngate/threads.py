@@ -59,7 +59,8 @@ class ThreadHandle:
         """Send a message; a turn of its own answers it.
 
         While a turn is open the message waits for it (`queue`, the default), is refused with BusyError (`refuse`), or
-        stops it (`stop`). Send again with the same `message_id` after a broken connection and it counts once.
+        stops it (`stop`). At most 100 messages (512 KiB) wait, the next one is refused with BusyError as well. Send
+        again with the same `message_id` after a broken connection and it counts once.
         """
         fields = {
             "message": message,
@@ -79,8 +80,16 @@ class ThreadHandle:
         return await TurnHandle(self.client, self.id).messages(start)
 
     async def status(self) -> Json:
-        """Return `agent`, `turns` (number, id and status of each), `open_turn`, `queued` and `messages` (how many)."""
+        """Return `agent`, `turns` (number, id and status of the last 200), `open_turn`, and how many there are:
+
+        `turns_total`, `queued`, `messages`.
+        """
         return await rpc.query(self.client, self.id, "status")
+
+    async def turns(self, start: int = 0) -> list[Json]:
+        """Return `n`, `turn_id` and `status` of all turns, queued ones included, but for the first `start`."""
+        pages_ = [page async for page in rpc.paged(self.client, self.id, "turns", start=start)]
+        return [turn for page in pages_ for turn in page.get("turns", [])]
 
     async def rules(self) -> list[Rule]:
         """Return the decisions remembered for the thread."""

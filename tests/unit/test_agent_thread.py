@@ -1,0 +1,65 @@
+"""What a thread takes and tells, without a server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from turngate.contracts import PAGE_LIMIT, QUEUE_BYTES, QUEUE_LIMIT, TURNS_LISTED, Json, json_size
+from turngate.errors import BusyError
+from turngate.workflows.agent_thread import AgentThread, ThreadTurn
+
+
+def thread(statuses: list[str], asked: Json | None = None) -> AgentThread:
+    """A thread with these turns."""
+    made = AgentThread()
+    made.state.turns = [
+        ThreadTurn(n=n, turn_id=f"{'t' * 500}/turn-{n}", status=status, asked=asked or {"message": "hi"})
+        for n, status in enumerate(statuses, 1)
+    ]
+    return made
+
+
+def ask(asked: AgentThread, **message: Any) -> None:
+    """Ask whether it takes this message."""
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps({"message": "hi", **message}).encode())
+    asked._may_send(RawValue(payload))
+
+
+@pytest.mark.parametrize("on_busy", ["queue", "stop"])
+def test_queue_has_an_end(on_busy: str) -> None:
+    """The message that is one too many is refused; those before it are not, whatever has ended."""
+    ended = ["completed"] * 500
+    ask(thread([*ended, "running", *["queued"] * (QUEUE_LIMIT - 1)]), on_busy=on_busy)
+    with pytest.raises(BusyError, match=f"{QUEUE_LIMIT} messages wait already"):
+        ask(thread([*ended, "running", *["queued"] * QUEUE_LIMIT]), on_busy=on_busy)
+
+
+def test_long_messages_fill_it_sooner() -> None:
+    """All that waits has to fit into what one run hands to the next. A single message always has room."""
+    long = {"message": "x" * 200_000}
+    ask(thread(["running"], long), **long)
+    ask(thread(["running", "queued"], long), **long)
+    with pytest.raises(BusyError, match=str(QUEUE_BYTES)):
+        ask(thread(["running", "queued", "queued"], long), **long)
+
+
+def test_status_of_a_long_thread_stays_short() -> None:
+    """It has the last turns and how many there are; pages have all, each within the limit."""
+    long = thread(["completed"] * 5000 + ["running"] + ["queued"] * 100)
+    status = long.status()
+    assert json_size(status) < PAGE_LIMIT
+    assert (len(status["turns"]), status["turns_total"], status["queued"]) == (TURNS_LISTED, 5101, 100)
+    assert (status["turns"][-1]["n"], status["open_turn"]) == (5101, f"{'t' * 500}/turn-5001")
+    found: list[Json] = []
+    start: int | None = 0
+    while start is not None:
+        page = long.turns({"start": start})
+        assert json_size(page) < PAGE_LIMIT
+        found += page["turns"]
+        start = page["next"]
+    assert [turn["n"] for turn in found] == list(range(1, 5102))
