@@ -19,7 +19,7 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from turngate.connect import connect
 from turngate.errors import TurngateError
 from turngate.leaving import leave
-from turngate.loading import load, load_agents
+from turngate.loading import load_agents, load_data_converter, load_notifiers
 from turngate.metrics import BUCKETS, report_waiting
 from turngate.worker import DEFAULT_TASK_QUEUE, Versioning, run_worker
 
@@ -83,16 +83,19 @@ async def main(
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     loaded = load_agents(agents)
     limits = {"max_cached_workflows": max_cached_workflows, "max_concurrent_activities": max_concurrent_activities}
-    options = {
-        "data_converter": load(data_converter) if data_converter else None,
-        "runtime": _runtime(metrics) if metrics else None,
-    }
-    client = await connect(address=address, namespace=namespace, profile=profile, **_given(options))
+    told = load_notifiers(notifiers)
+    client = await connect(
+        address=address,
+        namespace=namespace,
+        profile=profile,
+        data_converter=load_data_converter(data_converter),
+        **_given({"runtime": _runtime(metrics) if metrics else None}),
+    )
     running = run_worker(
         client,
         loaded,
         task_queue=task_queue,
-        notifiers=load(notifiers) if notifiers else None,
+        notifiers=told,
         deployment=deployment,
         build_id=build_id,
         versioning=versioning,

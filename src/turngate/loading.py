@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from turngate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from temporalio.converter import DataConverter
+
     from turngate.agent import Agent
 
 
@@ -39,17 +41,44 @@ def load_agents(references: Iterable[str]) -> list[Agent]:
     return [agent for reference in references for agent in _agents(reference)]
 
 
+def load_data_converter(reference: str | None) -> DataConverter:
+    """Return the data converter that a reference names, or that a function returns; without one our usual one."""
+    from temporalio.contrib.pydantic import pydantic_data_converter
+    from temporalio.converter import DataConverter
+
+    if reference is None:
+        return pydantic_data_converter
+    found = _made(reference, DataConverter)
+    if not isinstance(found, DataConverter):
+        raise ConfigError(f"{reference!r} is {type(found).__name__}, not a temporalio DataConverter")
+    return found
+
+
+def load_notifiers(reference: str | None) -> Mapping[str, Any] | None:
+    """Return the mapping of notifiers that a reference names, or that a function returns."""
+    if reference is None:
+        return None
+    found = _made(reference, Mapping)
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{reference!r} is {type(found).__name__}, not a mapping from names to notifiers")
+    return found
+
+
 def _agents(reference: str) -> Sequence[Agent]:
     # Here, because it brings langchain.
     from turngate.agent import Agent
 
-    found = load(reference)
-    if callable(found) and not isinstance(found, Agent):
-        found = found()
+    found = _made(reference, Agent)
     agents = [found] if isinstance(found, Agent) else found
     if not isinstance(agents, (list, tuple)) or not all(isinstance(each, Agent) for each in agents):
         raise ConfigError(f"{reference!r} is {type(found).__name__}, not an Agent or a list of agents")
     return agents
+
+
+def _made(reference: str, kind: type[Any]) -> Any:
+    """Return what a reference names; of a function, what it returns."""
+    found = load(reference)
+    return found() if callable(found) and not isinstance(found, kind) else found
 
 
 def _import(name: str) -> Any:

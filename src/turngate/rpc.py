@@ -27,6 +27,7 @@ QUERY_LIMIT = 15.0
 """Seconds to wait for the answer to a query: a worker that has to replay the run first needs under one."""
 RPC_LIMIT = timedelta(seconds=10)
 
+_UNREADABLE = ("Unknown payload encoding", "[TMPRL1105]", "[TMPRL1106]")
 _NO_ANSWER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 
@@ -76,7 +77,8 @@ def quoted(text: str) -> str:
 def explained(turn_id: str) -> Iterator[None]:
     """Turn the server's errors about a run into ours."""
     try:
-        yield
+        with readable(turn_id):
+            yield
     except RPCError as error:
         raise explain(error, turn_id) from error
     except RPCTimeoutOrCancelledError as error:
@@ -84,6 +86,22 @@ def explained(turn_id: str) -> Iterator[None]:
         raise no_worker(turn_id) from error
     except WorkflowQueryFailedError as error:
         raise ServerError(f"run {turn_id!r} does not answer: {error.message}") from error
+
+
+@contextmanager
+def readable(turn_id: str) -> Iterator[None]:
+    """Say what is missing where an answer has come that this client's data converter can't read."""
+    try:
+        yield
+    except (KeyError, RuntimeError) as error:
+        # The SDK has no error of its own for the first, and only a number for the second.
+        text = str(error.args[0]) if error.args else ""
+        if not text.startswith(_UNREADABLE):
+            raise
+        raise ServerError(
+            f"run {turn_id!r} has answered, but payloads are encrypted or kept elsewhere ({text.rstrip('.')}): give"
+            " the data converter that its worker has (TURNGATE_DATA_CONVERTER, --data-converter)"
+        ) from error
 
 
 def explain(error: RPCError, turn_id: str) -> TurngateError:

@@ -122,7 +122,8 @@ async def answered(call: Callable[[], Awaitable[Any]], turn_id: str, limit: floa
     while (left := end - loop.time()) > 0:
         try:
             async with asyncio.timeout(left):
-                return await call()
+                with rpc.readable(turn_id):
+                    return await call()
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             rpc.reraise_cancellation()
             break

@@ -6,13 +6,18 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError
 from temporalio.worker import Plugin, Worker, WorkerDeploymentConfig
 
 from turngate.errors import ConfigError
@@ -29,6 +34,8 @@ Versioning = Literal["auto_upgrade", "pinned"]
 _RUN_BYTES = 200_000
 """What a cached run takes of a worker's memory (measured: 187 kB)."""
 _CACHE_LIMITS = (100, 2000)
+_LOOK_AGAIN = 0.1
+_PATIENCE = timedelta(seconds=10)
 
 
 def build_worker(
@@ -68,13 +75,16 @@ def build_worker(
     )
 
 
-async def run_worker(client: Client, agents: Sequence[Agent], **options: Any) -> None:
+async def run_worker(
+    client: Client, agents: Sequence[Agent], *, on_polling: Callable[[], None] | None = None, **options: Any
+) -> None:
     """Build a worker and run it until SIGTERM or SIGINT, then drain: tools that run get 30 s to finish.
 
+    `on_polling` is called once the server has heard the worker ask for work. `options` as for `build_worker`.
     Only on the main thread, for signals. A second signal ends the process at once.
     """
     worker = build_worker(client, agents, **options)
-    async with worker:
+    async with worker, _telling(worker, on_polling):
         logger.info("worker serves task queue %r of namespace %r", worker.task_queue, client.namespace)
         await _signalled()
         logger.info("worker drains; running tools have %s to finish", worker.config()["graceful_shutdown_timeout"])
@@ -126,6 +136,40 @@ def _versioned(deployment: str | None, build_id: str | None, versioning: Version
             version=version, use_worker_versioning=True, default_versioning_behavior=behavior
         )
     }
+
+
+@asynccontextmanager
+async def _telling(worker: Worker, on_polling: Callable[[], None] | None) -> AsyncIterator[None]:
+    """Tell, beside what is done meanwhile, when the worker polls."""
+
+    async def tell(news: Callable[[], None]) -> None:
+        while True:
+            if await _polls(worker):
+                return news()
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    task = asyncio.create_task(tell(on_polling)) if on_polling is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+
+
+async def _polls(worker: Worker) -> bool:
+    """Whether the server lists this worker among those that ask for workflow tasks. The SDK does not say it."""
+    client = worker.client
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=worker.task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    try:
+        answer = await client.workflow_service.describe_task_queue(request, timeout=_PATIENCE)
+    except RPCError:
+        return False
+    identity = worker.config().get("identity") or client.identity
+    return any(poller.identity == identity for poller in answer.pollers)
 
 
 async def _signalled() -> None:

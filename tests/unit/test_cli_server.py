@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,69 @@ async def test_talking_in_a_thread(shop: RunShop, cli: Cli) -> None:
         code, shown = await cli("send", "cli-thread", "hello", "--agent", "talker", "--wait")
         assert (code, shown.strip().splitlines()[-1]) == (0, "hello to you")
         assert (await cli("rules", "cli-thread"))[1].strip() == "No decision is remembered."
+
+
+SECRETS = """
+import dataclasses, pathlib
+from langchain_core.tools import tool
+from temporalio.contrib.pydantic import pydantic_data_converter
+from turngate import Agent, EncryptionCodec
+from turngate.testing import ScriptedModel
+
+@tool
+def pay(to: str) -> str:
+    "Pay."
+    return f"paid {to}"
+
+class Told:
+    async def notify(self, notification):
+        pathlib.Path("told.txt").write_text(notification.approval.args["to"])
+
+notifiers = {"page": Told()}
+call = {"id": "c1", "name": "pay", "args": {"to": "acme"}}
+agent = Agent("secret", model=ScriptedModel([{"tool_calls": [call]}, "done"]), tools=[pay],
+    interrupt_on={"pay": True}, notifiers=["page"])
+
+def converter():
+    return dataclasses.replace(pydantic_data_converter, payload_codec=EncryptionCodec({"k1": b"k" * 32}))
+"""
+
+
+@contextlib.asynccontextmanager
+async def worker_of(folder: Path, server: DevServer, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run `turngate worker` in a folder, and end it."""
+    program = "from turngate.cli import main; main()"
+    command = [sys.executable, "-c", program, "worker", *words, "--address", server.address]
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), PATIENCE)
+
+
+async def test_everything_encrypted(
+    cli: Cli, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The worker and every command read their data converter from the environment; without it they say so."""
+    (tmp_path / "secrets_of_mine.py").write_text(SECRETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("TURNGATE_DATA_CONVERTER", "secrets_of_mine:converter")
+    words = ("secrets_of_mine:agent", "--notifiers", "secrets_of_mine:notifiers", "--task-queue", request.node.name)
+    async with worker_of(tmp_path, server, *words) as worker:
+        code, shown = await cli("start", "secret", "go", "--turn-id", "cli-secret", "--wait", "--json")
+        approval_id = json.loads(shown)["approvals"][0]["id"]
+        assert (code, "acme" in shown) == (0, True)
+        assert '"to": "acme"' in (await cli("show", approval_id))[1]
+        monkeypatch.delenv("TURNGATE_DATA_CONVERTER")
+        code, shown = await cli("show", approval_id)
+        assert (code, "binary/encrypted" in shown, "--data-converter" in shown) == (1, True, True)
+        option = ("--data-converter", "secrets_of_mine:converter")
+        assert (await cli("approve", approval_id, *option))[0] == 0
+        code, shown = await cli("watch", "cli-secret", *option)
+        assert (code, "pay: succeeded" in shown, (tmp_path / "told.txt").read_text()) == (0, True, "acme")
+    assert worker.returncode == 0
 
 
 async def test_setup_tells_what_is_there(cli: Cli) -> None:

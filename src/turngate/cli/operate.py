@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from turngate.cli.options import HERE, Json, Server, Yes
+from turngate.cli.options import DATA_CONVERTER, HERE, Json, Notifiers, Server, Yes
 
 
 async def setup(*, json: Json = False, server: Server = HERE) -> None:
@@ -54,6 +54,7 @@ async def worker(
     references: Annotated[tuple[str, ...], Parameter(env_var="TURNGATE_AGENTS")],
     /,
     *,
+    notifiers: Notifiers = None,
     log_level: str = "INFO",
     server: Server = HERE,
 ) -> None:
@@ -70,13 +71,14 @@ async def worker(
     """
     import logging
 
-    from turngate.loading import load_agents
+    from turngate.loading import load_agents, load_notifiers
     from turngate.worker import run_worker
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     agents = load_agents(references)
+    told = load_notifiers(notifiers)
     client = await server.client()
-    await run_worker(client.temporal, agents, task_queue=server.task_queue)
+    await run_worker(client.temporal, agents, task_queue=server.task_queue, notifiers=told)
 
 
 async def dev(
@@ -89,6 +91,8 @@ async def dev(
     ui_port: int = 8233,
     ip: str = "127.0.0.1",
     namespace: str = "default",
+    notifiers: Notifiers = None,
+    data_converter: Annotated[str | None, Parameter(env_var=DATA_CONVERTER)] = None,
 ) -> None:
     """Run a Temporal server for development, with its web UI, and a worker for agents, until Ctrl-C.
 
@@ -110,23 +114,30 @@ async def dev(
         The address to listen on.
     namespace
         The namespace to create.
+    data_converter
+        module:attribute of a DataConverter for the worker, for payload encryption or external storage.
     """
     import asyncio
     import contextlib
 
     from turngate.cli import output
     from turngate.devserver import DevServer
-    from turngate.loading import load_agents
+    from turngate.loading import load_agents, load_data_converter, load_notifiers
 
-    agents = load_agents(references)
+    agents, told, converter = load_agents(references), load_notifiers(notifiers), load_data_converter(data_converter)
     server = DevServer(db=None if memory else db, port=port, ui_port=ui_port, ip=ip, namespace=namespace)
     async with server:
         output.say(f"Temporal server at {server.address}, UI at {server.ui_url}. Ctrl-C stops it.")
         if agents:
             from turngate.worker import run_worker
 
-            output.say(f"A worker runs {', '.join(agent.name for agent in agents)}.")
-            await run_worker(await server.client(), agents)
+            names = ", ".join(agent.name for agent in agents)
+            await run_worker(
+                await server.client(data_converter=converter),
+                agents,
+                notifiers=told,
+                on_polling=lambda: output.say(f"A worker runs {names}."),
+            )
         else:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()

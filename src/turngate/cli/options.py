@@ -18,6 +18,7 @@ class UsageError(TurngateError):
 
 
 _SERVER = Group("Server", sort_key=90)
+DATA_CONVERTER = "TURNGATE_DATA_CONVERTER"
 
 
 @Parameter(name="*")
@@ -33,13 +34,20 @@ class Server:
     """The profile of temporal.toml."""
     task_queue: Annotated[str, Parameter(group=_SERVER, env_var="TURNGATE_TASK_QUEUE")] = "turngate"
     """The task queue of the workers."""
+    data_converter: Annotated[str | None, Parameter(group=_SERVER, env_var=DATA_CONVERTER)] = None
+    """module:attribute of a DataConverter, where payloads are encrypted or kept elsewhere."""
 
     async def client(self) -> TurngateClient:
         """Connect."""
         from turngate.client import TurngateClient
+        from turngate.loading import load_data_converter
 
         return await TurngateClient.connect(
-            task_queue=self.task_queue, address=self.address, namespace=self.namespace, profile=self.profile
+            task_queue=self.task_queue,
+            address=self.address,
+            namespace=self.namespace,
+            profile=self.profile,
+            data_converter=load_data_converter(self.data_converter),
         )
 
 
@@ -73,5 +81,12 @@ class Sender:
 
 NOBODY = Sender()
 
+Notifiers = Annotated[
+    str | None,
+    Parameter(
+        env_var="TURNGATE_NOTIFIERS",
+        help="module:attribute of the mapping from the names that agents use to notifiers.",
+    ),
+]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON, for scripts.")]
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], help="Don't ask before sending.")]
