@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.soak_agents import GATED, plan
 from bench.soak_reviewer import Reviewer, Said
-from bench.soak_verdict import Results, allowed_effects, replay, wrong_records
+from bench.soak_verdict import Results, allowed_effects, replay, turn_of, wrong_records
 from tests.crash.effects import Effects
 from tests.crash.nursery import Nursery, Worker
 from turngate import DevServer, TurngateClient
@@ -113,7 +113,9 @@ def report(soak: Soak, replayed: Counter[str], seconds: float) -> bool:
     said, statuses = soak.said, Counter[str]()
     for result in soak.results.values():
         statuses.update(f"{approval.type}: {approval.status}" for approval in result.approvals)
-    allowed, effects = allowed_effects(soak.seed, soak.results), Counter(soak.effects.all())
+    allowed, happened = allowed_effects(soak.seed, soak.results), Counter(soak.effects.all())
+    # Of a turn that was cut off by the limit it is not known yet what was allowed.
+    effects = Counter({one: count for one, count in happened.items() if turn_of(one) in soak.results})
     wrong = wrong_records(soak.results, said.decisions)
     _table({
         "seconds": round(seconds),
@@ -129,6 +131,7 @@ def report(soak: Soak, replayed: Counter[str], seconds: float) -> bool:
         "bodies started": len(soak.effects.starts()),
         "effects allowed": allowed.total(),
         "effects in the database": effects.total(),
+        "effects of unfinished turns": (happened - effects).total(),
         "allowed, did not happen": (allowed - effects).total(),
         "happened, not allowed": (effects - allowed).total(),
         "records that nobody sent": len(wrong),

@@ -31,6 +31,11 @@ def allowed_effects(seed: int, results: Results) -> Counter[Effect]:
     return allowed
 
 
+def turn_of(effect: Effect) -> int:
+    """Return the number of the turn that an effect belongs to."""
+    return int(effect[1].partition("-")[0])
+
+
 def _allowed_args(approval: Approval) -> Json | None:
     if approval.status is ApprovalStatus.APPROVED:
         return approval.args
