@@ -15,7 +15,7 @@ from temporalio.client import Client
 from turngate import attending, inbox, sending, starting
 from turngate.attending import Handler
 from turngate.contracts import Approval, Json, Receipt, TurnResult
-from turngate.errors import TurnAlreadyStartedError, refuse
+from turngate.errors import ConfigError, TurnAlreadyStartedError, refuse
 from turngate.handles import Paused, TurnHandle
 from turngate.inbox import Filter, Inbox, Listing, Settled
 from turngate.message_json import to_json, to_langchain
@@ -220,17 +220,31 @@ class TurngateClient:
         reviewer: str | None = None,
         thread: str | None = None,
         expires_before: datetime | None = None,
+        limit: int | None = None,
+        details: bool = True,
     ) -> Inbox:
         """List what waits for people in all runs: `await` it, or iterate with `async for`.
 
-        Filters are exact and combine; `reviewer` lists what names this reviewer. Visibility lags a moment behind. In a
-        namespace without the search attributes every running turn is asked, which is slow; where no worker answers,
-        details are missing. `notes` of the awaited list says so.
+        Filters are exact and combine; `reviewer` lists what names this reviewer. `limit` is how many at most, the
+        longest running turns first. Visibility lags a moment behind. In a namespace without the search attributes every
+        running turn is asked, which is slow; where no worker answers, details are missing. `notes` of the awaited list
+        says so.
+
+        Each turn is asked by a query, which Temporal Cloud bills as an action. With `details=False` none is: the list
+        has an entry for each turn and tool, with the names of agent, tool, tags and reviewers, and is there at once;
+        `client.turn(approval.context.turn_id).pending()` then has the details. Raises ConfigError for that together
+        with `expires_before`.
         """
-        return Inbox(self.temporal, Filter(agent, tool, tag, reviewer, thread, expires_before), self._has_attributes)
+        if expires_before is not None and not details:
+            raise ConfigError("'expires_before' needs details: leave out details=False")
+        wanted = Filter(agent, tool, tag, reviewer, thread, expires_before)
+        return Inbox(self.temporal, wanted, self._has_attributes, limit, details)
 
     def watch_pending(self, *, interval: float = 5.0, **filters: Any) -> AsyncIterator[Approval]:
-        """Yield each waiting approval once, as it shows up, for ever. `interval` is seconds between two looks."""
+        """Yield each waiting approval once, as it shows up, for ever. `interval` is seconds between two looks.
+
+        Each look asks every turn that waits; filters keep that small.
+        """
 
         async def look() -> Listing:
             return await self.pending(**filters)

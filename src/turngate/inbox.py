@@ -1,7 +1,8 @@
 """The inbox: everything that waits for people, over all runs, with no store of our own.
 
-Visibility knows which runs wait and roughly for what; each of them is then asked. Visibility lags a moment behind,
-so a run that has just come to wait, or has just gone on, shows up or vanishes a little later.
+Visibility knows which runs wait and roughly for what; each of them is then asked, by a query that costs server, worker
+and client some 12 ms of processor time together. Visibility alone answers for a thousand runs at once. It lags a moment
+behind, so a run that has just come to wait, or has just gone on, shows up or vanishes a little later.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -35,6 +37,8 @@ _PATIENCE = 5.0
 _HOPELESS = 3
 """Unanswered questions on a task queue that has answered none, after which its other runs are not asked."""
 
+MORE_WAITS = "more"
+"""Stands in the search attribute for what had no room in it."""
 _UNREAD = "/?"
 _OPEN = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
 
@@ -43,6 +47,7 @@ NO_ATTRIBUTES = (
     " `turngate setup` registers them"
 )
 NO_WORKER = "details need a worker: none answers on task queue {queue!r}"
+MORE = "the first {limit} are listed; up to {runs} more turns wait"
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,8 @@ class Filter:
             yield f"{attributes.THREAD.name} = {rpc.quoted(starting.thread_value(self.thread))}"
         for kind in ("tool", "tag", "reviewer"):
             if (name := getattr(self, kind)) is not None:
-                # "more" stands for what had no room in the attribute.
                 value = rpc.quoted(starting.waiting_value(kind, name))
-                yield f"({attributes.WAITING.name} = {value} OR {attributes.WAITING.name} = 'more')"
+                yield f"({attributes.WAITING.name} = {value} OR {attributes.WAITING.name} = '{MORE_WAITS}')"
 
 
 def has_details(approval: Approval) -> bool:
@@ -111,6 +115,8 @@ class Inbox:
     client: Client
     wanted: Filter
     indexed: Callable[[], Awaitable[bool]]
+    limit: int | None = None
+    details: bool = True
     notes: list[str] = field(default_factory=list)
     _answered: set[str] = field(default_factory=set)
     _unanswered: Counter[str] = field(default_factory=Counter)
@@ -122,9 +128,16 @@ class Inbox:
         self._answered.clear()
         self._unanswered.clear()
         runs = await self._runs()
-        async for approvals in in_order(runs, self._ask, AT_ONCE):
-            for approval in approvals:
-                if self.wanted.accepts(approval):
+        asked = listed = 0
+        # Closed at once when a reader has enough, so that nobody is asked in vain.
+        async with aclosing(in_order(runs, self._ask if self.details else self._glance, AT_ONCE)) as answers:
+            async for approvals in answers:
+                asked += 1
+                for approval in filter(self.wanted.accepts, approvals):
+                    if listed == self.limit:
+                        self._note(MORE.format(limit=listed, runs=len(runs) - asked + 1))
+                        return
+                    listed += 1
                     yield approval
 
     async def _list(self) -> Listing:
@@ -139,6 +152,12 @@ class Inbox:
             self._note(NO_ATTRIBUTES)
         return await rpc.listed(self.client, query)
 
+    async def _glance(self, run: WorkflowExecution) -> list[Approval]:
+        """Take what visibility knows for enough, unless it had no room for all of it."""
+        waiting = run.typed_search_attributes.get(attributes.WAITING) or ()
+        whole = waiting and MORE_WAITS not in waiting and not any(name.endswith("…") for name in waiting)
+        return _seen(run) if whole else await self._ask(run)
+
     async def _ask(self, run: WorkflowExecution) -> list[Approval]:
         """Ask a run; once more where others on its queue do answer: a worker with much to replay may be slow."""
         problem: ServerError | None = None
@@ -151,7 +170,8 @@ class Inbox:
                 return []  # It has ended and is gone.
             except ServerError as error:
                 problem = error
-                self._unanswered[run.task_queue] += 1
+                # Another trouble is that run's own, and says nothing about the others.
+                self._unanswered[run.task_queue] += isinstance(error, NoWorkerError)
             else:
                 self._answered.add(run.task_queue)
                 return approvals
@@ -162,25 +182,32 @@ class Inbox:
         silent = problem is None or isinstance(problem, NoWorkerError)
         note = NO_WORKER.format(queue=run.task_queue) if silent else str(problem)
         self._note(note)
-        found = run.typed_search_attributes
-        kinds = [entry.partition(":") for entry in found.get(attributes.WAITING) or ()]
-        tags, reviewers = ([value for kind, _, value in kinds if kind == wanted] for wanted in ("tag", "reviewer"))
-        context = ApprovalContext(
-            agent=found.get(attributes.AGENT) or "",
-            thread_id=found.get(attributes.THREAD),
-            turn_id=run.id,
-            run_id=run.run_id,
-        )
-        return [
-            Approval(id=run.id + _UNREAD, name=name, tags=tags, reviewers=reviewers, context=context, warnings=[note])
-            for kind, _, name in kinds
-            if kind == "tool"
-        ]
+        return _seen(run, note)
 
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
             _log.warning("%s", note)
+
+
+def _seen(run: WorkflowExecution, *warnings: str) -> list[Approval]:
+    """Return what visibility knows of a run: one entry a tool, with the tags and reviewers of all that waits in it."""
+    found = run.typed_search_attributes
+    kinds = [entry.partition(":") for entry in found.get(attributes.WAITING) or ()]
+    tags, reviewers = ([value for kind, _, value in kinds if kind == wanted] for wanted in ("tag", "reviewer"))
+    context = ApprovalContext(
+        agent=found.get(attributes.AGENT) or "",
+        thread_id=found.get(attributes.THREAD),
+        turn_id=run.id,
+        run_id=run.run_id,
+    )
+    return [
+        Approval(
+            id=run.id + _UNREAD, name=name, tags=tags, reviewers=reviewers, context=context, warnings=list(warnings)
+        )
+        for kind, _, name in kinds
+        if kind == "tool"
+    ]
 
 
 @dataclass(frozen=True)
@@ -244,7 +271,7 @@ async def settle(
         yield report
 
 
-async def in_order(items: Iterable[T], work: Callable[[T], Awaitable[R]], at_once: int) -> AsyncIterator[R]:
+async def in_order(items: Iterable[T], work: Callable[[T], Awaitable[R]], at_once: int) -> AsyncGenerator[R]:
     """Do `work` on all items, at most `at_once` together, and yield the results in the order of the items."""
     slots = asyncio.Semaphore(at_once)
 

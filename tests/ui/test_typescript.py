@@ -116,7 +116,7 @@ async def test_example(ui_server: DevServer, turngate: TurngateClient) -> None:
     turn = turngate.turn(await run("start", "clerk", "Pay the four invoices."))
     paused = await turngate.wait(turn)
     assert isinstance(paused, Paused)
-    first, second, *others = (approval.id for approval in paused.approvals)
+    first, second, third, fourth = (approval.id for approval in paused.approvals)
     listed = await run("list", 'TurngateWaiting = "tool:pay"')
     assert f'{first}  pay {{"to":"acme","amount":1}}  for anybody' in listed
 
@@ -124,5 +124,8 @@ async def test_example(ui_server: DevServer, turngate: TurngateClient) -> None:
     assert refused.startswith("refused (invalid_edit): "), refused
     assert await run("approve", first) == f"{first}: applied (approved)"
     assert await run("edit", second, '{"to": "acme", "amount": 20}') == f"{second}: applied (edited)"
-    await turn.decide({approval_id: {"type": "reject"} for approval_id in others})
+    assert await run("reject", third, "not due yet") == f"{third}: applied (rejected)"
+    assert await run("respond", fourth, "paid by hand") == f"{fourth}: applied (responded)"
     assert '"output": "All done."' in await run("result", turn.id)
+    check_four(await turn.result())
+    assert [vote.reviewer for approval in await turn.approvals() for vote in approval.votes] == ["rev-1"] * 4

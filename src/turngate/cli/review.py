@@ -9,6 +9,8 @@ from typing import Any
 from turngate import durations
 from turngate.cli.options import HERE, Json, Server, UsageError
 
+_SCREENFUL = 100
+
 
 async def inbox(
     *,
@@ -18,6 +20,8 @@ async def inbox(
     reviewer: str | None = None,
     thread: str | None = None,
     ends_within: str | None = None,
+    limit: int | None = None,
+    brief: bool = False,
     json: Json = False,
     server: Server = HERE,
 ) -> None:
@@ -37,13 +41,26 @@ async def inbox(
         Only of this conversation.
     ends_within
         Only what expires within this time: 90s, 10m, 1h, 3d.
+    limit
+        At most so many, 0 for all; by default 100, and all as JSON.
+    brief
+        Turns, tools and reviewers only, which takes a moment for thousands: no turn is asked for the arguments.
     """
     from turngate.cli import output
 
     client = await server.client()
     end = None if ends_within is None else _in(ends_within)
+    if limit is None and not (json or brief):
+        limit = _SCREENFUL
     listing = await client.pending(
-        agent=agent, tool=tool, tag=tag, reviewer=reviewer, thread=thread, expires_before=end
+        agent=agent,
+        tool=tool,
+        tag=tag,
+        reviewer=reviewer,
+        thread=thread,
+        expires_before=end,
+        limit=limit or None,
+        details=not brief,
     )
     for note in listing.notes:
         output.note(note)
