@@ -176,15 +176,17 @@ class TurnHandle:
         change = {"rule_id": rule_id, "tool": tool, "reviewer": reviewer}
         return await sending.request(self.client, self.id, "revoke_rule", change)
 
-    def events(self, *, offset: int = 0) -> AsyncIterator[Event]:
+    def events(self, *, offset: int | str = 0, subagents: bool = True) -> AsyncIterator[Event]:
         """Follow the turn live: steps, tools, approvals, messages, the end, and tokens where the turn streams them.
 
-        `offset` is the `offset` of the last event seen plus one, to go on after a broken connection. Any number of
-        readers may follow; none of them costs the run anything.
+        Events of subagents come along, each between the start and the end of the call that runs it; `turn_id` and
+        `path` say whose they are. To go on after a broken connection give the `cursor` of the last event seen as
+        `offset`, or for a turn without subagents its `offset` plus one. Any number of readers may follow; none of them
+        costs the run anything.
         """
-        from turngate.events import stream
+        from turngate.following import stream
 
-        return stream(self.client, self.id, offset=offset)
+        return stream(self.client, self.id, offset=offset, subagents=subagents)
 
     async def _of_child(self, child: str) -> list[Approval]:
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -17,6 +17,9 @@ from turngate.errors import ConfigError, UnknownApprovalError, refuse
 from turngate.handles import TurnHandle
 from turngate.payloads import check_json
 from turngate.waiting import pages
+
+if TYPE_CHECKING:
+    from turngate.events import Event
 
 THREAD = "AgentThread"
 OnBusy = Literal["queue", "refuse", "stop"]
@@ -112,6 +115,18 @@ class ThreadHandle:
     async def close(self) -> Json:
         """End the thread: it takes no further message. An open turn goes on to its end."""
         return await sending.request(self.client, self.id, "close", {})
+
+    def events(
+        self, *, offset: int | str = 0, subagents: bool = True, until: Literal["closed", "idle"] = "closed"
+    ) -> AsyncIterator[Event]:
+        """Follow the conversation live: the events of its turns, turn after turn, as `TurnHandle.events` has them.
+
+        Ends when the thread has ended, or with `until="idle"` as soon as no turn is open or queued. `offset` is the
+        `cursor` of the last event seen, or the number of the turn to begin with.
+        """
+        from turngate.following import stream
+
+        return stream(self.client, self.id, offset=offset, subagents=subagents, until=until)
 
     def turn(self, number: int) -> TurnHandle:
         """Return the turn that answered (or answers) message `number`, counted from 1."""

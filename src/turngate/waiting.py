@@ -44,19 +44,23 @@ CLOSES = {
     _E.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
     _E.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
 }
-_WORK = {"call_model", "call_tool"}
+_WORK = {"call_model", "call_tool", "read_new_messages"}
 """Activities that move the turn on. A notification on its way does not keep a turn from waiting."""
 
 
-async def pages(client: Client, turn_id: str, *, run_id: str | None = None) -> AsyncIterator[list[HistoryEvent]]:
+async def pages(
+    client: Client, turn_id: str, *, run_id: str | None = None, wait: bool = True
+) -> AsyncIterator[list[HistoryEvent]]:
     """Follow the history of a turn until it has closed: from the present run on, or from a given one.
+
+    Without `wait` it ends with what there is.
 
     Goes on over continue-as-new and reset, the new run's history from its beginning. Events come as the server groups
     them, so that what one workflow task did is never seen half.
     """
     while True:
         following = None
-        events = client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(wait_new_event=True)
+        events = client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(wait_new_event=wait)
         while True:
             with rpc.explained(turn_id):
                 await events.fetch_next_page()
@@ -107,6 +111,11 @@ class Progress:
     def quiet(self) -> bool:
         """Nothing of this run itself runs or is about to."""
         return not self.task_waits and not self.working and not self.closed
+
+    @property
+    def idle(self) -> bool:
+        """Quiet, and no child is open either."""
+        return self.quiet and not self.children
 
     def feed(self, page: list[HistoryEvent]) -> None:
         """Take in new events."""

@@ -137,11 +137,15 @@ async def test_starting_waiting_and_stopping(shop: RunShop, cli: Cli) -> None:
 
 
 async def test_talking_in_a_thread(shop: RunShop, cli: Cli) -> None:
-    """Each message has its turn."""
-    async with shop("hello to you", name="talker"):
+    """Each message has its turn, and whoever watches the thread sees them all."""
+    async with shop("hello to you", name="talker") as client:
         code, shown = await cli("send", "cli-thread", "hello", "--agent", "talker", "--wait")
         assert (code, shown.strip().splitlines()[-1]) == (0, "hello to you")
         assert (await cli("rules", "cli-thread"))[1].strip() == "No decision is remembered."
+        await client.thread("cli-thread").close()
+        code, shown = await cli("watch", "cli-thread")
+        told = ["cli-thread/turn-1", "human: hello", "step 1", "ai: hello to you", "completed"]
+        assert (code, [line.rstrip() for line in shown.splitlines() if line.strip()]) == (0, told)
 
 
 SECRETS = """

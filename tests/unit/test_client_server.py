@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
@@ -16,7 +17,6 @@ from turngate import attributes, sending
 from turngate.agent import Agent
 from turngate.client import Paused, TurngateClient, TurnHandle
 from turngate.contracts import Approval, Json, TurnResult
-from turngate.devserver import DevServer
 from turngate.errors import (
     AlreadyDecidedError,
     BusyError,
@@ -162,7 +162,7 @@ async def test_a_turn_is_followed_over_a_reset(shop: RunShop) -> None:
     """Reset by an operator: the same turn goes on, waits again, and its events are not told twice."""
     async with shop(PAY_5, "done") as client:
         waiting = await paused(client)
-        reading = asyncio.create_task(collected(waiting.turn))
+        reading = asyncio.create_task(_collected(waiting.turn))
         result = asyncio.create_task(waiting.turn.result())
         await reset_to_first_answer(client, waiting.turn.id)
         again = await until(lambda: client.wait(waiting.turn), lambda end: isinstance(end, Paused))
@@ -175,6 +175,11 @@ async def test_a_turn_is_followed_over_a_reset(shop: RunShop) -> None:
     assert names.count("turn_ended") == 1
     assert names.count("approval_requested") == 1
     assert [event.data["step"] for event in events if event.type == "step_ended"] == [1, 2]
+    assert [event.data["role"] for event in events if event.type == "message"] == ["human", "ai", "tool", "ai"]
+
+
+async def _collected(turn: TurnHandle) -> list[Event]:
+    return [event async for event in turn.events()]
 
 
 async def reset_to_first_answer(client: TurngateClient, turn_id: str) -> None:
@@ -348,6 +353,8 @@ async def test_the_inbox_lists_all_runs_and_filters_exactly(shop: RunShop) -> No
         assert _ids(await listed(reviewer="rev-1")) == ["c1", "c1"]
         assert _ids(await listed(thread="inbox-thread")) == ["c1", "c2"]
         assert _ids(await listed(tool="no_such_tool")) == []
+        first = await client.pending(agent="inbox-shop", limit=3)
+        assert (_ids(first), first.notes) == (["c1", "c2", "c1"], ["the first 3 are listed; up to 1 more turns wait"])
         reports = await client.decide_many(await listed(tag="money"), {"type": "reject", "reviewer": "rev-1"})
         assert [report.receipt.outcome for report in reports if report.receipt] == ["applied", "applied"]
         again = await client.decide_many(
@@ -375,6 +382,10 @@ async def test_without_a_worker_the_inbox_lists_what_the_server_knows(
     async with shop(PAY_5, name="lonely") as client:
         waiting = await paused(client, "lonely")
         await until(lambda: client.pending(agent="lonely"), bool)
+    (glance,) = await client.pending(agent="lonely", tool="pay", details=False)
+    assert (glance.name, glance.context.turn_id, glance.warnings) == ("pay", waiting.turn.id, [])
+    with pytest.raises(ConfigError, match="expires_before"):
+        client.pending(expires_before=datetime.now(UTC), details=False)
     (found,) = await client.pending(agent="lonely", tool="pay")
     assert (found.name, found.context.turn_id) == ("pay", waiting.turn.id)
     assert "details need a worker" in found.warnings[0]
@@ -441,62 +452,3 @@ async def test_a_thread_that_does_not_exist_wants_an_agent(shop: RunShop) -> Non
     async with shop() as client:
         with pytest.raises(ConfigError, match="agent="):
             await client.thread("no-such-thread").send("hi")
-
-
-# --- Events ---------------------------------------------------------------------------------------------------------
-
-
-async def collected(turn: TurnHandle, *, offset: int = 0) -> list[Event]:
-    """All events of a turn that has ended or will."""
-    return [event async for event in turn.events(offset=offset)]
-
-
-def _short(events: list[Event]) -> list[str]:
-    return [
-        f"{event.type}:{event.data['tool_call_id']}" if event.data.get("tool_call_id") else event.type
-        for event in events
-    ]
-
-
-async def test_events_tell_the_turn_live_and_again(shop: RunShop) -> None:
-    """Every reader gets the same, at the same offsets; one that comes back goes on where it was."""
-    both = calls(call("c1", "pay", to="acme", amount=5), call("r1", "read_table", table="t"), text="paying now")
-    async with shop(both, "done") as client:
-        waiting = await paused(client, stream=True)
-        live = asyncio.create_task(collected(waiting.turn))
-        await client.approve(waiting.approvals[0].id)
-        events = await asyncio.wait_for(live, PATIENCE)
-        replayed = await collected(waiting.turn)
-    names = _short(events)
-    assert names[:5] == ["step_started", "token", "step_ended", "message", "approval_requested:c1"]
-    for name in ("tool_started:r1", "tool_ended:r1", "approval_resolved:c1", "tool_started:c1", "tool_ended:c1"):
-        assert names.count(name) == 1
-    assert names.index("approval_resolved:c1") < names.index("tool_started:c1")
-    assert names[-1] == "turn_ended"
-    assert [event.offset for event in events] == [event.offset for event in replayed]
-    assert [event.offset for event in events] == sorted(event.offset for event in events)
-    middle = events[len(events) // 2].offset
-    later = [event for event in events if event.offset > middle]
-    assert [event.offset for event in replayed if event.offset > middle] == [event.offset for event in later]
-
-
-async def test_reading_events_costs_the_run_nothing(shop: RunShop) -> None:
-    """No event in its history, no update slot."""
-    async with shop(PAY_5) as client:
-        waiting = await paused(client)
-        handle = client.temporal.get_workflow_handle(waiting.turn.id)
-        before = len((await handle.fetch_history()).events)
-        readers: list[AsyncIterator[Event]] = [waiting.turn.events() for _ in range(12)]
-        for reader in readers:
-            async for event in reader:
-                if event.type == "approval_requested":
-                    break
-        assert len((await handle.fetch_history()).events) == before
-        assert (await client.approve(waiting.approvals[0].id)).outcome == "applied"
-
-
-async def test_events_of_a_run_that_does_not_exist(server: DevServer) -> None:
-    """Said, not waited for."""
-    client = TurngateClient(await server.client())
-    with pytest.raises(UnknownApprovalError):
-        await collected(client.turn("nowhere"))

@@ -143,14 +143,14 @@ async def stop(
 
 
 async def watch(turn: str, /, *, json: Json = False, server: Server = HERE) -> int:
-    """Follow a turn live until it ends.
+    """Follow a turn and its subagents live until it ends, or a thread turn after turn.
 
     With --json one line of JSON for each event.
 
     Parameters
     ----------
     turn
-        The id of the turn.
+        The id of a turn or of a thread.
     """
     from turngate.cli.watching import follow
 

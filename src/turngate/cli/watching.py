@@ -1,4 +1,4 @@
-"""`turngate watch`: a turn's events as lines, with a spinner for what runs."""
+"""`turngate watch`: the events of a turn or a thread as lines, with a spinner for what runs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,38 @@ if TYPE_CHECKING:
 
 
 async def follow(turn: TurnHandle, json: bool) -> int:
-    """Print events until the turn ends. Returns 1 where it failed."""
+    """Print events until the turn, or the thread, ends. Returns 1 where the turn, or the last one, failed."""
     out = console()
     failed = False
+    begun = turn.id
     if json:
         async for event in turn.events():
             print(json_module.dumps(event.to_json(), ensure_ascii=False), flush=True)
-            failed = _failed(event)
+            failed = _failed(event, failed)
         return int(failed)
     with out.status("", spinner="dots") as status:
         async for event in turn.events():
+            if not event.path and event.turn_id != begun:
+                begun = event.turn_id
+                out.print(Text(safe(begun)))
             line = _line(event)
             if line:
-                out.print(Text(safe(line)))
+                out.print(Text(safe(_whose(event) + line)))
             status.update(Text(safe(_running(event, turn.id))))
-            failed = _failed(event)
+            failed = _failed(event, failed)
     return int(failed)
 
 
-def _failed(event: Event) -> bool:
-    return event.type == "turn_ended" and event.data.get("status") in ("failed", "cancelled", "terminated", "timed_out")
+def _failed(event: Event, before: bool) -> bool:
+    """Whether the turn ended badly; a subagent that did is a result like others."""
+    if event.type != "turn_ended" or event.path:
+        return before
+    return event.data.get("status") in ("failed", "cancelled", "terminated", "timed_out")
+
+
+def _whose(event: Event) -> str:
+    """Name the subagent: `researcher: ` or, below another one, `researcher/clerk: `."""
+    return f"{event.agent.partition('/')[2]}: " if event.path else ""
 
 
 def _running(event: Event, turn_id: str) -> str:
