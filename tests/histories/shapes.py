@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.tools import tool
+from pydantic import BaseModel
 
 from turngate import Agent, InterruptOnConfig, TurngateClient, human_tool, interrupt
 from turngate.contracts import Approval
@@ -44,6 +45,12 @@ def broken(x: int) -> str:
 
 
 ask_desk = human_tool("ask_desk", {"question": str}, description="Ask the desk.")
+
+
+class Receipt(BaseModel):
+    """What an agent with an output schema owes."""
+
+    paid: int
 
 
 class Silent:
@@ -110,10 +117,12 @@ class Shape:
     tools: tuple[Any, ...] = (pay, read, confirm, broken, ask_desk)
     thread: bool = False
     continues: bool = False
+    says: tuple[str, ...] = ("done",)
 
     def agent(self) -> Agent:
         """Build the agent of this shape."""
-        model = ScriptedModel([{"tool_calls": self.calls}, {"text": "done"}] if self.calls else ["done"])
+        called: list[Any] = [{"tool_calls": self.calls}] if self.calls else []
+        model = ScriptedModel([*called, *({"text": text} for text in self.says)])
         return Agent(self.name, model=model, tools=self.tools, **{"interrupt_on": {"pay": True}, **self.options})
 
 
@@ -150,6 +159,9 @@ SHAPES = [
     Shape("remembered", [PAY], decide(type="approve", remember={"scope": "turn", "match": "tool"})),
     Shape("thread", [PAY], thread=True),
     Shape("thread_paused", [PAY], left_alone, thread=True),
+    Shape(
+        "output_retried", [PAY], options={"output_schema": Receipt}, says=("done", '{"paid": "much"}', '{"paid": 5}')
+    ),
     Shape("continued", [PAY, READ], continues=True),
     Shape("continued_while_paused", [PAY], junk_then_approve, continues=True),
 ]
