@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ import pytest
 from langchain_core.tools import tool
 from temporalio.client import Client
 
+from tests.docs.terminals import Terminals
 from tests.integration.openai_server import OpenAIServer, Says
 from turngate import Agent, NotAReviewerError, Paused, TurngateClient, TurnResult, build_worker
 from turngate.testing import ScriptedModel, dev_server
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-TURNGATE = [sys.executable, "-c", "from turngate.cli import main; main()"]
 PATIENCE = 120.0
 
 REFUND = Says(None, (("call_1", "refund", {"order": 4711, "amount": 25}),))
@@ -53,16 +52,15 @@ def test_the_program_is_short_and_stands_among_the_examples() -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("typed", "told"), [("", "refunded 25.00 for order 4711"), ("too much", "too much")])
-def test_the_program_asks_and_goes_on(tmp_path: Path, typed: str, told: str) -> None:
-    """Enter approves, a reason rejects; the model reads what became of its call."""
+def test_the_program_asks_and_goes_on(tmp_path: Path) -> None:
+    """A reason rejects, Enter approves; the model reads what became of its calls."""
     (tmp_path / "refunds.py").write_text(PROGRAM, "utf-8")
-    with OpenAIServer([REFUND, Says("That is all.")]) as openai:
+    with OpenAIServer([REFUND, REFUND, Says("That is all.")]) as openai:
         done = subprocess.run(
             [sys.executable, "refunds.py"],
             cwd=tmp_path,
             env=with_provider(openai),
-            input=f"{typed}\n",
+            input="too much\n\n",
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -70,87 +68,42 @@ def test_the_program_asks_and_goes_on(tmp_path: Path, typed: str, told: str) -> 
     assert done.returncode == 0, done.stderr
     assert "refund" in done.stdout
     assert done.stdout.rstrip().endswith("That is all.")
-    assert told in openai.sent(1)[-1]["content"]
+    assert "too much" in openai.sent(1)[-1]["content"]
+    assert openai.sent(2)[-1]["content"] == "refunded 25.00 for order 4711"
 
 
 # --- The commands ----------------------------------------------------------------------------------------------------
 
 
-class Terminals:
-    """One terminal for `turngate dev refunds:agent`, on ports of its own, and another for everything else."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._folder = folder
-        self._environment = environment
-        self._ports = ["--port", "0", "--ui-port", "0"]
-
-    @contextmanager
-    def dev(self) -> Iterator[None]:
-        """Run the server and the worker until Ctrl-C, which ends them in order."""
-        log = self._folder / "dev.log"
-        with log.open("w", encoding="utf-8") as out:
-            process = subprocess.Popen(
-                [*TURNGATE, *DEV.split()[1:], *self._ports],
-                cwd=self._folder,
-                env=self._environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            self._find(process, log)
-            yield
-            process.send_signal(signal.SIGINT)
-            assert process.wait(PATIENCE) == 0, log.read_text("utf-8")
-        finally:
-            process.kill()
-            process.wait()
-
-    def _find(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        """Wait until the worker runs, and find the server: it comes back on the same ports."""
-        for _ in range(int(PATIENCE / 0.1)):
-            said = log.read_text("utf-8")
-            if "A worker runs shop" in said:
-                break
-            try:
-                code = process.wait(0.1)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError(f"turngate dev ended with {code}: {said}")
-        port, ui_port = re.findall(r"127\.0\.0\.1:(\d+)", said)[:2]
-        self._ports = ["--port", port, "--ui-port", ui_port]
-        self._environment = {**self._environment, "TEMPORAL_ADDRESS": f"127.0.0.1:{port}"}
-
-    def runs(self, line: str, *more: str) -> str:
-        """Run a line of the README in the other terminal."""
-        arguments = re.findall(r'"[^"]*"|\S+', line)[1:]
-        done = subprocess.run(
-            [*TURNGATE, *(argument.strip('"') for argument in arguments), *more],
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
 @pytest.mark.server
-def test_the_commands_over_a_restart(tmp_path: Path) -> None:
+def test_the_commands_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call waits while server and worker are stopped and started again; then it is approved and runs."""
     (tmp_path / "refunds.py").write_text(PROGRAM, "utf-8")
     start, inbox, show, approve = COMMANDS.splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "set by turngate dev")
     with OpenAIServer([REFUND, Says("That is all.")]) as openai:
-        terminals = Terminals(tmp_path, with_provider(openai))
-        with terminals.dev():
-            turn = terminals.runs(start, "--wait", "--json")
-            [approval] = json.loads(turn)["approvals"]
-            assert approval["id"] in terminals.runs(inbox)
-        assert (tmp_path / ".turngate" / "dev.db").exists()
-        with terminals.dev():
-            assert "4711" in terminals.runs(show.replace("APPROVAL", approval["id"]))
-            assert "approved" in terminals.runs(approve.replace("APPROVAL", approval["id"]))
-            terminals.runs(f"turngate watch {json.loads(turn)['turn_id']}")
+        for name, value in with_provider(openai).items():
+            monkeypatch.setenv(name, value)
+        with contextlib.closing(Terminals(tmp_path)) as terminals:
+
+            def runs(line: str) -> str:
+                code, said = terminals.execute(line)
+                assert code == 0, said
+                return said
+
+            runs(DEV)
+            turn = json.loads(runs(f"{start} --wait --json"))
+            [approval] = turn["approvals"]
+            assert approval["id"] in runs(inbox)
+            terminals.ctrl_c()
+            assert (tmp_path / ".turngate" / "dev.db").exists()
+            runs(DEV)
+            assert "4711" in runs(show.replace("APPROVAL", approval["id"]))
+            assert "approved" in runs(approve.replace("APPROVAL", approval["id"]))
+            runs(f"turngate watch {turn['turn_id']}")
+            terminals.ctrl_c()
         assert openai.sent(1)[-1]["content"] == "refunded 25.00 for order 4711"
 
 

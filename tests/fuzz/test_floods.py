@@ -13,6 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from tests.fuzz.arsenal import plain
 from tests.fuzz.sending import Shot
 from tests.fuzz.stage import Stage, Target, own_stage, stage
+from tests.sizes import size
 from turngate.testing import dev_server
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -56,45 +57,49 @@ async def fire_all(flooded: Stage, workflow_id: str, number: int) -> None:
             await asyncio.sleep(0.1 if number else 0)
 
 
-async def test_ten_thousand_junk_signals_during_a_pause() -> None:
-    """As many as one run may get at all. They come at the worker's pace: a hundred, then it is waited for."""
-    async with own_stage() as flooded:
+async def test_thousands_of_junk_signals_during_a_pause() -> None:
+    """In full as many as one run may get at all. They come at the worker's pace: a hundred, then it is waited for."""
+    number = size(1500, 10_000)
+    suggest = size(600, 4096)
+    async with own_stage(f"limit.historyCount.suggestContinueAsNew={suggest}") as flooded:
         target = await flooded.pause("pair")
         began = time.monotonic()
-        for sent in range(100, 10_001, 100):
+        for sent in range(100, number + 1, 100):
             await fire_all(flooded, target.id, 100)
             await until_refused(target, sent, 30)
             if sent % 1000 == 0:
                 await target.check()
-        print(f"10,000 junk signals in {time.monotonic() - began:.0f} s, {await chain_of(target)} runs")
+        print(f"{number} junk signals in {time.monotonic() - began:.0f} s, {await chain_of(target)} runs")
         assert await chain_of(target) > 1
         assert (await target.decide())["status"] == "completed"
         assert flooded.journal.count("paid") == 2
 
 
-async def test_two_thousand_while_no_worker_runs() -> None:
+async def test_many_while_no_worker_runs() -> None:
     """A worker that comes back takes some hundreds a task: all in one might never fit into its time."""
+    number = size(1000, 2000)
     async with dev_server() as server:
         async with stage(server) as gone:
             target = await gone.pause()
-        await gone.fire(target.id, [JUNK] * 2000)
+        await gone.fire(target.id, [JUNK] * number)
         async with gone.worker():
-            await until_refused(target, 2000, 60)
+            await until_refused(target, number, 60)
             await target.check()
             assert (await target.decide())["status"] == "completed"
 
 
-async def test_forty_signals_of_two_megabytes_during_a_pause() -> None:
-    """75 MB, and a run may have 50: it has to go over into new ones in time."""
+async def test_signals_of_two_megabytes_during_a_pause() -> None:
+    """In full 75 MB, and a run may have 50: it has to go over into new ones in time."""
+    number = size(12, 40)
     async with own_stage() as flooded:
         target = await flooded.pause()
         began = time.monotonic()
-        for sent in range(1, 41):
+        for sent in range(1, number + 1):
             assert await flooded.fire(target.id, [LARGE]) == ["ok"]
             await until_refused(target, sent, 30)
-        print(f"40 signals of 1.9 MB in {time.monotonic() - began:.0f} s, {await chain_of(target)} runs")
+        print(f"{number} signals of 1.9 MB in {time.monotonic() - began:.0f} s, {await chain_of(target)} runs")
         await target.check()
-        assert await chain_of(target) > 5
+        assert await chain_of(target) > number // 8
         assert (await target.decide())["status"] == "completed"
         assert flooded.journal.count("paid") == 1
 

@@ -22,9 +22,13 @@ from langchain_core.messages import ToolMessage
 
 from tests.integration.openai_server import OpenAIServer, Says
 from turngate import TurngateClient
+from turngate.cli.app import run as main
 from turngate.contracts import Approval, ApprovalStatus, Resolution
 from turngate.demo import orders, script
+from turngate.demo.deciding import Person, Quit
+from turngate.demo.screen import Screen
 from turngate.demo.script import next_message
+from turngate.demo.terminal import Terminal
 from turngate.demo.tools import Desk, describe_file, describe_statement, is_select
 from turngate.demo.verdict import checks
 
@@ -78,41 +82,37 @@ def test_without_a_terminal_somebody_must_say_yes() -> None:
 
 
 @pytest.mark.server
-def test_a_real_model_is_asked_over_the_wire(tmp_path: Path) -> None:
+def test_a_real_model_is_asked_over_the_wire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With `--model` the provider decides what is proposed; the demo's own answers fit any proposal."""
     write = ("w", "write_file", {"path": "old.csv", "query": script.ARCHIVE_QUERY})
     delete, look = ("d", "execute_sql", {"query": script.DELETE}), ("s", "execute_sql", {"query": script.COUNT_QUERY})
     again = ("d2", "execute_sql", {"query": script.DELETE})
     answers = [Says(None, calls) for calls in ((write,), (delete,), (look,), (again,))]
     with OpenAIServer([*answers, Says("All done.")]) as openai:
-        done = subprocess.run(
-            [*DEMO, "--yes", "--model", "openai:gpt-5", "--folder", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            env={**os.environ, "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": openai.base_url},
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        monkeypatch.setenv("OPENAI_BASE_URL", openai.base_url)
+        code = main(["demo", "--yes", "--model", "openai:gpt-5", "--folder", str(tmp_path)])
+    said = capsys.readouterr()
+    assert code == 0, said
     assert openai.problems == []
-    assert "openai:gpt-5" in done.stdout
+    assert "openai:gpt-5" in said.out
     assert "Count with a SELECT" in openai.sent(2)[-1]["content"]
-    assert "All done." in done.stdout
+    assert "All done." in said.out
 
 
 @pytest.mark.server
-def test_a_model_that_can_not_be_built_says_why(tmp_path: Path) -> None:
+def test_a_model_that_can_not_be_built_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The turn fails with the provider's own words, and the demo with it."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
-    done = subprocess.run(
-        [*DEMO, "--yes", "--model", "openai:gpt-5", "--folder", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=environment,
-    )
-    assert done.returncode == 1
-    assert "openai:gpt-5" in done.stderr
-    assert "Traceback" not in done.stderr
+    for key in [key for key in os.environ if key.startswith("OPENAI_")]:
+        monkeypatch.delenv(key)
+    assert main(["demo", "--yes", "--model", "openai:gpt-without-key", "--folder", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "openai:gpt-without-key" in said
+    assert "Traceback" not in said
 
 
 # --- At a terminal ---------------------------------------------------------------------------------------------------
@@ -213,26 +213,10 @@ def test_a_person_edits_rejects_and_approves(
 
 
 @pytest.mark.server
-def test_without_an_archive_nothing_is_deleted(
+async def test_somebody_else_may_decide_meanwhile_and_ctrl_c_ends_it(
     tmp_path: Path, old_and_new: tuple[list[orders.Row], list[orders.Row]]
 ) -> None:
-    """The stand-in reads what became of its calls."""
-    with Session(tmp_path) as session:
-        session.reads(CHOICE)
-        session.types("reject")
-        session.reads("Why not?")
-        session.types("")
-        session.reads("There is no archive, so I deleted nothing.")
-        session.reads("Enter ends the demo")
-        session.types("")
-        assert session.ends() == 0
-    assert list((tmp_path / "archive").iterdir()) == []
-    assert orders.rows(tmp_path / "orders.db") == old_and_new[0] + old_and_new[1]
-
-
-@pytest.mark.server
-async def test_somebody_else_may_decide_meanwhile(tmp_path: Path) -> None:
-    """A decision from another process counts while the person at the terminal still thinks."""
+    """A decision from another process counts while the person still thinks; Ctrl-C ends all without one more Enter."""
     with Session(tmp_path) as session:
         panel = session.reads(CHOICE)
         approval, address = re.findall(r"turngate approve (\S+) --address (\S+)", panel)[0]
@@ -240,21 +224,33 @@ async def test_somebody_else_may_decide_meanwhile(tmp_path: Path) -> None:
         await elsewhere.respond(approval, "it is archived already", reviewer="lena")
         session.reads("responded elsewhere, by lena")
         session.reads(CHOICE)
-        session.types("q")
-        assert session.ends() == 1
-    assert list((tmp_path / "archive").iterdir()) == []
-
-
-@pytest.mark.server
-def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path) -> None:
-    """While it waits for a line, and without one more Enter."""
-    with Session(tmp_path) as session:
-        panel = session.reads(CHOICE)
-        port = int(re.findall(r"--address \S+:(\d+)", panel)[0])
         session.process.send_signal(signal.SIGINT)
         assert session.ends() != 0
     assert "Traceback" not in session.screen
-    assert not listens(port)
+    assert not listens(int(address.rpartition(":")[2]))
+    assert list((tmp_path / "archive").iterdir()) == []
+    assert orders.rows(tmp_path / "orders.db") == old_and_new[0] + old_and_new[1]
+
+
+async def test_a_person_may_leave() -> None:
+    """The key q, and the end of the input, end the demo; what is no answer is asked again."""
+    approval = Approval(name="execute_sql", args={}, allowed_decisions=["approve", "reject"])
+    for typed in (["q"], ["what?", "quit"], []):
+        with pytest.raises(Quit):
+            await Person(Typed(typed), Screen()).decide(approval)
+
+
+class Typed(Terminal):
+    """A terminal whose input is known before."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = iter(lines)
+
+    async def line(self) -> str:
+        for line in self._lines:
+            return line
+        raise EOFError
 
 
 def listens(port: int) -> bool:

@@ -1,12 +1,11 @@
 """Many calls in one step, many steps in one turn: on the real server, against its real limits.
 
-Kept short; `TURNGATE_SCALE_STEPS=1000` makes the long turn as long as it should bear, and `python -m bench.scale` does
-the same with thousands of paused turns.
+Kept short; `make full` makes the long turn as long as it should bear, and `python -m bench.scale` does the same with
+thousands of paused turns.
 """
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -20,11 +19,12 @@ from temporalio.client import Client
 from bench.pages import page
 from bench.scripted import agents
 from bench.starting import sandbox_seconds
+from tests.sizes import size
 from turngate import DevServer, Paused, TurngateClient, TurnResult, build_worker
 from turngate.contracts import json_size
 from turngate.testing import dev_server
 
-STEPS = int(os.environ.get("TURNGATE_SCALE_STEPS", "60"))
+STEPS = size(60, 1000)
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +128,6 @@ async def test_arguments_travel_by_reference_only_where_one_task_holds_too_many(
 @pytest.mark.slow
 def test_workflows_load_quickly() -> None:
     """Every start of a worker loads and checks them."""
-    seconds = sandbox_seconds(3)
+    seconds = sandbox_seconds(2)
     print(f"turngate.workflows: {seconds:.3f} s of processor time to load and to be checked by the SDK")
     assert seconds < 0.3
