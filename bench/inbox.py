@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cyclopts
+from temporalio.client import Client
 
 from bench import command, measures
 from bench.command import CONSOLE
@@ -67,17 +68,29 @@ class _Look:
 
 async def _measured(turns: int, lists: int) -> list[Measure]:
     async with DevServer(ui=False) as server:
-        client = TurngateClient(await server.client(), "ours")
+        temporal = await server.client()
+        client = TurngateClient(temporal, "ours")
+        looks: dict[str, list[_Look]] = {}
         async with Process("ours", server, cached=turns + 100) as worker:
+
+            async def look(how: str, by: TurngateClient | None = None, *, details: bool = True) -> None:
+                looks[how] = [
+                    await _look(server, worker, by or _new(temporal), turns, details=details) for _ in range(lists)
+                ]
+
             began = time.monotonic()
             await _pause(client, turns)
             passed = time.monotonic() - began
             await _visible(client, turns)
-            glances = [await _look(server, worker, client, turns, details=False) for _ in range(lists)]
-            warm = [await _look(server, worker, client, turns) for _ in range(lists)]
-        async with Process("ours", server, cached=turns + 100) as successor:
-            cold = [await _look(server, successor, client, turns) for _ in range(lists)]
-    looks = {"at a glance": glances, "listed warm": warm, "listed cold": cold}
+            await look("at a glance", details=False)
+            await look("listed warm")
+            # A client that has listed twice knows how long the histories were.
+            for _ in range(2):
+                await _look(server, worker, client, turns)
+            await look("listed again by the same client", client)
+        async with Process("ours", server, cached=turns + 100) as worker:
+            await look("listed again by it, cold", client)
+            await look("listed cold")
     return [
         Measure(f"{turns} turns started until all wait", "s", value=passed, note=f"{turns / passed:.0f} a second"),
         *(
@@ -86,6 +99,11 @@ async def _measured(turns: int, lists: int) -> list[Measure]:
             for n, look in enumerate(each, 1)
         ),
     ]
+
+
+def _new(temporal: Client) -> TurngateClient:
+    """Return a client that has listed nothing yet."""
+    return TurngateClient(temporal, "ours")
 
 
 async def _pause(client: TurngateClient, turns: int) -> None:

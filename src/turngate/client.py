@@ -20,6 +20,7 @@ from turngate.handles import Paused, TurnHandle
 from turngate.inbox import Filter, Inbox, Listing, Settled
 from turngate.message_json import to_json, to_langchain
 from turngate.payloads import by_run, for_run, turn_of
+from turngate.recalling import Recall
 from turngate.threads import Sent, ThreadHandle
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class TurngateClient:
         self.temporal = temporal_client
         self.task_queue = task_queue
         self._indexed: bool | None = None
+        self._recall = Recall()
 
     @classmethod
     async def connect(cls, *, task_queue: str = "turngate", **settings: Any) -> TurngateClient:
@@ -230,20 +232,21 @@ class TurngateClient:
         running turn is asked, which is slow; where no worker answers, details are missing. `notes` of the awaited list
         says so.
 
-        Each turn is asked by a query, which Temporal Cloud bills as an action. With `details=False` none is: the list
-        has an entry for each turn and tool, with the names of agent, tool, tags and reviewers, and is there at once;
+        Each turn is asked by a query, which Temporal Cloud bills as an action; again by the same client only when its
+        history has grown. With `details=False` none is asked: the list has an entry for each turn and tool, with the
+        names of agent, tool, tags and reviewers, and is there at once;
         `client.turn(approval.context.turn_id).pending()` then has the details. Raises ConfigError for that together
         with `expires_before`.
         """
         if expires_before is not None and not details:
             raise ConfigError("'expires_before' needs details: leave out details=False")
         wanted = Filter(agent, tool, tag, reviewer, thread, expires_before)
-        return Inbox(self.temporal, wanted, self._has_attributes, limit, details)
+        return Inbox(self.temporal, wanted, self._has_attributes, limit, details, self._recall)
 
     def watch_pending(self, *, interval: float = 5.0, **filters: Any) -> AsyncIterator[Approval]:
         """Yield each waiting approval once, as it shows up, for ever. `interval` is seconds between two looks.
 
-        Each look asks every turn that waits; filters keep that small.
+        Each look asks the turns whose histories have grown.
         """
 
         async def look() -> Listing:

@@ -21,8 +21,9 @@ from temporalio.client import Client, WorkflowExecution
 from turngate import attributes, rpc, starting
 from turngate.contracts import Approval, ApprovalContext, Json, Receipt
 from turngate.errors import NoWorkerError, RefusedError, ServerError, TurngateError
-from turngate.handles import TurnHandle, pending_of
+from turngate.handles import TurnHandle
 from turngate.payloads import by_run
+from turngate.recalling import Recall
 from turngate.sending import send_all
 
 T = TypeVar("T")
@@ -117,6 +118,7 @@ class Inbox:
     indexed: Callable[[], Awaitable[bool]]
     limit: int | None = None
     details: bool = True
+    recall: Recall = field(default_factory=Recall)
     notes: list[str] = field(default_factory=list)
     _answered: set[str] = field(default_factory=set)
     _unanswered: Counter[str] = field(default_factory=Counter)
@@ -165,7 +167,7 @@ class Inbox:
             if run.task_queue not in self._answered and (attempts or self._unanswered[run.task_queue] >= _HOPELESS):
                 break
             try:
-                approvals, _children = await pending_of(self.client, run.id, limit=_PATIENCE)
+                approvals, asked = await self.recall.pending(self.client, run, limit=_PATIENCE)
             except RefusedError:
                 return []  # It has ended and is gone.
             except ServerError as error:
@@ -173,7 +175,8 @@ class Inbox:
                 # Another trouble is that run's own, and says nothing about the others.
                 self._unanswered[run.task_queue] += isinstance(error, NoWorkerError)
             else:
-                self._answered.add(run.task_queue)
+                if asked:
+                    self._answered.add(run.task_queue)
                 return approvals
         return self._known(run, problem)
 

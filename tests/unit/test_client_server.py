@@ -11,9 +11,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
 
 from tests.unit.conftest import PAY_5, RunShop, call, calls, pay
-from turngate import attributes, sending
+from turngate import attributes, recalling, sending
 from turngate.agent import Agent
 from turngate.client import Paused, TurngateClient, TurnHandle
 from turngate.contracts import Approval, Json, TurnResult
@@ -29,6 +30,7 @@ from turngate.errors import (
     UnknownApprovalError,
 )
 from turngate.events import Event
+from turngate.handles import pending_of
 from turngate.testing import ScriptedModel, dev_server
 from turngate.worker import build_worker
 
@@ -373,6 +375,30 @@ async def test_new_approvals_are_watched(shop: RunShop) -> None:
         second = await paused(client, "watched")
         seen.append(await asyncio.wait_for(anext(watching), PATIENCE))
     assert [approval.id for approval in seen] == [first.approvals[0].id, second.approvals[0].id]
+
+
+async def test_who_lists_again_asks_only_turns_that_have_gone_on(
+    shop: RunShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose answers are then new ones; what a caller does to his list is his affair."""
+    asked: list[str] = []
+
+    async def asking(client: Client, turn_id: str, *, limit: float) -> tuple[list[Approval], list[str]]:
+        asked.append(turn_id)
+        return await pending_of(client, turn_id, limit=limit)
+
+    monkeypatch.setattr(recalling, "pending_of", asking)
+    async with shop(calls(*(call(f"c{n}", "pay", to="a", amount=n) for n in (1, 2))), "done", name="again") as client:
+        turn = (await paused(client, "again")).turn
+        listed = await until(lambda: client.pending(agent="again"), bool)
+        asked.clear()
+        for _ in range(3):
+            listed[0].args.clear()
+            listed = await client.pending(agent="again")
+            assert [approval.args.get("amount") for approval in listed] == [1, 2]
+        assert asked == [turn.id]
+        await client.approve(listed[0].id)
+        assert _ids(await client.pending(agent="again")) == ["c2"]
 
 
 async def test_without_a_worker_the_inbox_lists_what_the_server_knows(
