@@ -23,6 +23,9 @@ EventName = Literal[
     "turn_ended",
 ]
 
+ROOM = 1_000_000
+"""Events that may share one place in history: approvals, votes, messages and results of one workflow task."""
+
 
 @dataclass(frozen=True)
 class Event:

@@ -8,11 +8,9 @@ they arrive about once a second.
 from __future__ import annotations
 
 import asyncio
-import bisect
-import contextlib
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.common.v1 import Payloads
@@ -21,17 +19,15 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from turngate import rpc
-from turngate.contracts import TASK_TOOL, Approval, Json, ModelInput, ToolInput, TurnResult, text_of
-from turngate.errors import NoWorkerError, ServerError, TurngateError
-from turngate.events import Event, EventName
-from turngate.saying import QUERY_LIMIT, Said
+from turngate.contracts import TASK_TOOL, Json, ModelInput, ToolInput, TurnResult, text_of
+from turngate.deciding import Decided, number_of
+from turngate.errors import ServerError, TurngateError
+from turngate.events import ROOM, Event, EventName
+from turngate.saying import Said
 from turngate.waiting import ACTIVITY_ENDS, CHILD_ENDS, CLOSES, pages
 
 TOKEN_INTERVAL = 0.25
 """Seconds between two looks at a model call that streams."""
-_ROOM = 1_000_000
-"""Events that may share one place in history: approvals, votes, messages and results of one workflow task."""
-
 _E = EventType
 _ENDS_ITSELF = {_E.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED, _E.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED}
 
@@ -61,7 +57,7 @@ async def open_subagents(client: Client, turn_id: str, offset: int) -> list[str]
                 base = last
                 found.clear()
             last = base + event.event_id
-            if last * _ROOM >= offset:
+            if last * ROOM >= offset:
                 return list(found.values())
             if event.event_type == _E.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 began = event.child_workflow_execution_started_event_attributes
@@ -90,13 +86,9 @@ class TurnReader:
         self._turn_id = turn_id
         self.agent = ""
         self._said = Said(client, turn_id)
-        self._unasked: int | None = None
-        self._recorded = False
-        self._page = 0
+        self._decided = Decided(client, turn_id)
         self._completed = 0
         self._calls: dict[int, _Call] = {}
-        self._tasks: list[tuple[datetime, int]] = []
-        self._told: set[int] = set()
         self._origins: set[str] = set()
         self._copied = False
         self._base = 0
@@ -127,9 +119,7 @@ class TurnReader:
     @property
     def told(self) -> int | None:
         """The offset below which nothing is missing, where something is for want of a worker."""
-        missing = self._said.missing
-        missing += [] if self._unasked is None or self._recorded else [self._unasked]
-        return min(missing, default=None)
+        return min([*self._said.missing, *self._decided.missing], default=None)
 
     async def _pump(self, out: asyncio.Queue[list[HistoryEvent] | BaseException | None]) -> None:
         try:
@@ -147,12 +137,11 @@ class TurnReader:
     async def _read(self, page: list[HistoryEvent]) -> list[Event]:
         """Return the events of a page of history, in their order."""
         found: list[Event] = []
-        self._page = self._last
+        since = self._last
         for event in page:
             found += await self._events(event)
-        moved = any(event.event_type == _E.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in page)
-        if (moved or found) and not self._recorded:
-            found += await self._approvals()
+        if found or any(event.event_type == _E.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in page):
+            found += await self._decided.events(since)
         found += await self._said.events()
         return sorted(found, key=lambda event: event.offset)
 
@@ -191,7 +180,7 @@ class TurnReader:
     async def _told_by(self, event: HistoryEvent) -> list[Event]:
         kind = event.event_type
         if kind == _E.EVENT_TYPE_WORKFLOW_TASK_STARTED and not self._copied:
-            self._tasks.append((_time(event), self._last))
+            self._decided.task_started(_time(event), self._last)
         elif kind == _E.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
             self._completed = self._last
         elif kind == _E.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -282,7 +271,7 @@ class TurnReader:
                 "description": asked.get("input", ""),
                 "subagent_type": str(asked.get("agent", "")).rpartition("/")[2],
             },
-            "number": _number(initiated.workflow_id),
+            "number": number_of(initiated.workflow_id),
             "turn_id": initiated.workflow_id,
         }
         self._calls[event.event_id] = _Call("tool", data)
@@ -305,9 +294,8 @@ class TurnReader:
             result = await self._decoded(event.workflow_execution_completed_event_attributes.result)
             ended = TurnResult.model_validate(result if isinstance(result, dict) else {})
             data = {"status": ended.status.value, "output": ended.output}
-            # Here no worker is needed to tell how the last approvals were settled.
-            approvals = self._compared(ended.approvals)
-            self._recorded = not any(name.startswith("approvals") for name in ended.left_out)
+            complete = not any(name.startswith("approvals") for name in ended.left_out)
+            approvals = self._decided.at_end(ended.approvals, complete=complete)
             self._said.at_end(ended, self._task_end, _time(event))
         elif kind == _E.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             failure = event.workflow_execution_failed_event_attributes.failure
@@ -319,68 +307,25 @@ class TurnReader:
             data = {"status": "cancelled" if kind == _E.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED else "timed_out"}
         if kind in _ENDS_ITSELF:
             self._said.at_end(None, self._task_end, _time(event))
-        return [*approvals, self._event("turn_ended", event, data, _ROOM - 1)]
+        return [*approvals, self._event("turn_ended", event, data, ROOM - 1)]
 
     def _spoken(self, call: _Call, scheduled: int, text: str) -> list[Event]:
         """The new part of what the model says; nothing where a retry has begun anew and said less so far."""
         if not text.startswith(call.sent) or len(text) == len(call.sent):
             return []
         new, call.sent = text[len(call.sent) :], text
-        offset = (self._base + scheduled) * _ROOM
+        offset = (self._base + scheduled) * ROOM
         return [Event("token", offset, {**call.data, "text": new}, datetime.now(UTC))]
-
-    # --- Approvals -----------------------------------------------------------------------------------------------
-
-    async def _approvals(self) -> list[Event]:
-        """Ask for the approvals and tell what is new; without a worker it is told after the next movement."""
-        found: list[Event] = []
-        unasked = self._page * _ROOM if self._unasked is None else self._unasked
-        self._unasked = unasked
-        with contextlib.suppress(NoWorkerError, ServerError):
-            async for page in rpc.paged(self._client, self._turn_id, "approvals", limit=QUERY_LIMIT):
-                found += self._compared([Approval.model_validate(entry) for entry in page.get("approvals", [])])
-            self._unasked = None
-        return found
-
-    def _compared(self, approvals: Iterable[Approval]) -> list[Event]:
-        """Each change has its moment in the record, so every reader gives it the same place in the history."""
-        found: list[Event] = []
-        for approval in approvals:
-            number = _number(approval.id)
-            changes: list[tuple[EventName, datetime | None]] = [("approval_requested", approval.requested_at)]
-            changes += [("approval_voted", vote.at) for vote in approval.votes]
-            if approval.status != "pending":
-                changes.append(("approval_resolved", approval.resolution.at if approval.resolution else None))
-            for place, (name, moment) in enumerate(changes):
-                key = number * 100 + (99 if name == "approval_resolved" else place)
-                position = self._place(moment)
-                if position is not None and key not in self._told:
-                    self._told.add(key)
-                    found.append(Event(name, position * _ROOM + key, approval.to_json(), moment))
-        return found
-
-    def _place(self, moment: datetime | None) -> int | None:
-        """The workflow task in which it happened: workflow time is the time at which a task started.
-
-        None while the history read so far does not reach that moment: the answer to a query may be ahead of it.
-        """
-        if moment is None:
-            return self._last
-        grain = timedelta(milliseconds=1)
-        if not self._tasks or self._tasks[-1][0] < moment - grain:
-            return None
-        index = bisect.bisect_right(self._tasks, (moment + grain, self._last))
-        return self._tasks[max(0, index - 1)][1]
 
     # --- Parts ---------------------------------------------------------------------------------------------------
 
     @property
     def _task_end(self) -> int:
         """The offset right behind the last workflow task, before all that it began: there its messages stand."""
-        return self._completed * _ROOM
+        return self._completed * ROOM
 
     def _event(self, name: EventName, event: HistoryEvent, data: Json, place: int = 0) -> Event:
-        return Event(name, self._last * _ROOM + place, data, _time(event))
+        return Event(name, self._last * ROOM + place, data, _time(event))
 
     async def _decoded(self, payloads: Payloads) -> Any:
         """Return the only payload, or None where it can't be read here (a codec or a storage that we don't have)."""
@@ -407,12 +352,6 @@ def _tool_outcome(completed: bool, result: Json) -> str:
     if kind != "result":
         return str(kind)
     return "succeeded" if result.get("succeeded", True) else "failed"
-
-
-def _number(full_id: str) -> int:
-    """The number at the end of an approval's or a subagent's id."""
-    digits = full_id.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
 
 
 def _time(event: HistoryEvent) -> datetime:

@@ -63,3 +63,8 @@ def test_status_of_a_long_thread_stays_short() -> None:
         found += page["turns"]
         start = page["next"]
     assert [turn["n"] for turn in found] == list(range(1, 5102))
+
+
+def test_what_comes_before_the_state_is_read_waits_for_it() -> None:
+    """A `close` in the first task of a next run would be lost: the guard looks at this."""
+    assert AgentThread().begun is False

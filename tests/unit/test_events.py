@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from tests.unit.conftest import PAY_5, RunShop, call, calls, pay
+from tests.unit.conftest import PAY_5, RunShop, call, calls, pay, read_table
 from turngate.agent import Agent
 from turngate.client import Paused, TurngateClient, TurnHandle
 from turngate.contracts import Json
@@ -17,8 +17,9 @@ from turngate.devserver import DevServer
 from turngate.errors import ConfigError, UnknownApprovalError
 from turngate.events import Event
 from turngate.policy import ABSTAIN, Deny
-from turngate.testing import ScriptedModel
+from turngate.testing import ScriptedModel, dev_server
 from turngate.threads import ThreadHandle
+from turngate.worker import build_worker
 
 pytestmark = pytest.mark.server
 PATIENCE = 20.0
@@ -103,6 +104,24 @@ def _denied(args: Json) -> Any:
 
 def _messages(events: list[Event]) -> list[Json]:
     return [event.data["message"] for event in events if event.type == "message"]
+
+
+async def test_events_go_on_over_continue_as_new() -> None:
+    """A long turn has several runs; its conversation, by reference here, is told as one."""
+    async with dev_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=24"]) as server:
+        temporal = await server.client()
+        steps = [calls(call(f"r{n}", "read_table", table="t"), text=f"step {n}") for n in range(5)]
+        agent = Agent("shop", model=ScriptedModel([*steps, "done"]), tools=[read_table], inline_limit=500)
+        async with build_worker(temporal, [agent]):
+            turn = await TurngateClient(temporal).start_turn("shop", "go")
+            events = await asyncio.wait_for(collected(turn), PATIENCE)
+            messages = await turn.messages()
+            description = await temporal.get_workflow_handle(turn.id).describe()
+        assert description.raw_info.first_run_id != description.run_id
+        assert _messages(events) == messages
+        last = events[len(events) // 2]
+        rest = [event async for event in turn.events(offset=last.cursor)]
+        assert _places(rest) == _places(events[len(events) // 2 + 1 :])
 
 
 async def test_without_a_worker_the_record_of_an_ended_turn_is_enough(shop: RunShop) -> None:
