@@ -73,6 +73,8 @@ class AgentThread:
         self._revoked: set[str] = set()
         self._sizes = conversation.Sizes()
         self.begun = False
+        self._coming: list[Json] = []
+        """Messages let in whose handlers have not run yet: what arrives together is asked about together."""
 
     # --- The story of a thread -----------------------------------------------------------------------------------
 
@@ -207,6 +209,7 @@ class AgentThread:
             asked=message.model_dump(mode="json", exclude_defaults=True),
         )
         self.state.turns.append(turn)
+        del self._coming[:1]
         if queued and self._how(message) == "stop" and self._open is not None:
             await self._open.signal("stop", {"reason": "a new message came"})
         return {"turn": n, "turn_id": turn.turn_id, "queued": queued}
@@ -221,20 +224,19 @@ class AgentThread:
             raise refuse("malformed", f"{'.'.join(map(str, path))}: {first['msg']}", *path) from None
         if self.state.closing:
             raise refuse("closed", "this thread was closed: start a new one")
-        if self._busy() and self._how(message) == "refuse":
+        if (self._busy() or self._coming) and self._how(message) == "refuse":
             raise refuse("busy", "the thread has an open turn: wait for it, queue the message, or stop the turn")
-        self._has_room(message)
+        # Only here and not in the handler, which runs again at replay: what was taken under other limits stays taken.
+        asked = message.model_dump(mode="json", exclude_defaults=True)
+        self._has_room(asked)
+        self._coming.append(asked)
 
-    def _has_room(self, message: ThreadMessage) -> None:
-        """Refuse what the queue can't hold: it goes along whenever the thread goes over into a new run.
-
-        Only here and not in the handler, which runs again at replay: messages taken under a higher limit stay taken.
-        """
-        waiting = [turn.asked for turn in self.state.turns if turn.status == "queued"]
+    def _has_room(self, asked: Json) -> None:
+        """Refuse what the queue can't hold: it goes along whenever the thread goes over into a new run."""
+        waiting = [turn.asked for turn in self.state.turns if turn.status == "queued"] + self._coming
         if len(waiting) >= QUEUE_LIMIT:
             raise refuse("busy", f"{QUEUE_LIMIT} messages wait already: send it when turns have ended")
-        size = json_size([*waiting, message.model_dump(mode="json", exclude_defaults=True)])
-        if waiting and size > QUEUE_BYTES:
+        if waiting and json_size([*waiting, asked]) > QUEUE_BYTES:
             raise refuse("busy", f"with this message more than {QUEUE_BYTES} bytes would wait: send it later")
 
     def _busy(self) -> bool:

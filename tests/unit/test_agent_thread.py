@@ -48,6 +48,19 @@ def test_long_messages_fill_it_sooner() -> None:
         ask(thread(["running", "queued", "queued"], long), **long)
 
 
+def test_messages_that_arrive_together_are_counted_together() -> None:
+    """All of them are asked about before the first is taken."""
+    nearly = thread(["running", *["queued"] * (QUEUE_LIMIT - 2)])
+    ask(nearly)
+    ask(nearly)
+    with pytest.raises(BusyError):
+        ask(nearly)
+    idle = thread(["completed"])
+    ask(idle, on_busy="refuse")
+    with pytest.raises(BusyError, match="open turn"):
+        ask(idle, on_busy="refuse")
+
+
 def test_status_of_a_long_thread_stays_short() -> None:
     """It has the last turns and how many there are; pages have all, each within the limit."""
     long = thread(["completed"] * 5000 + ["running"] + ["queued"] * 100)
