@@ -11,9 +11,9 @@ STAMP  := $(VENV)/.set-up
 # Folders with a package.json: the tests of the UI and the TypeScript example. Their tests are skipped without Node.
 NODE_DIRS := $(patsubst %/package.json,%,$(wildcard tests/*/package.json examples/*/package.json))
 # Each process of pytest-xdist starts a Temporal server of its own.
-JOBS   ?= 2
+JOBS   ?= 3
 
-.PHONY: help setup links test lint format types pytest cases demo bench fuzz soak histories docs dist constraints clean
+.PHONY: help setup links test full lint format types pytest cases demo bench fuzz soak race crashes histories docs dist constraints clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /make \1    /p' Makefile
@@ -55,6 +55,9 @@ pytest: setup
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS) || { \
 	  echo "--- once more, alone: what failed ---"; $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
+full: ## all tests, the long ones in full
+	TURNGATE_FULL=1 $(MAKE) test
+
 cases: setup ## the given/when/then cases, or those in TURNGATE_CASES; ids or areas in ARGS
 	$(BIN)/python -m tests.case_runner $(ARGS)
 
@@ -69,6 +72,13 @@ fuzz: setup ## send whatever can be sent to paused runs, for some minutes
 
 soak: setup ## many turns with crashes in between
 	$(BIN)/python -m bench.soak $(ARGS)
+
+race: setup ## hundreds of turns that continue as new while decisions arrive
+	$(BIN)/python -m tests.crash.racing $(ARGS)
+
+crashes: setup ## the same crashes beside LangChain's middleware; writes bench/crash_comparison.md
+	$(BIN)/pip install --quiet --disable-pip-version-check -r bench/crash_requirements.txt
+	$(BIN)/python -m bench.crash_comparison $(ARGS)
 
 histories: setup ## record this release's histories under tests/histories
 	$(BIN)/python -m tests.histories.record $(ARGS)

@@ -62,7 +62,11 @@ class Effects:
 
     def before_report(self, ref: str) -> None:
         """Die here if a trap lies between the end of a tool and the report of its result."""
-        if self._springs(ref, "die at report"):
+        self.pass_by(ref, "die at report")
+
+    def pass_by(self, ref: str, at: str) -> None:
+        """Die here if a trap of this name lies here."""
+        if self._springs(ref, at):
             die()
 
     # --- What a test asks and arranges -----------------------------------------------------------------------------
