@@ -32,6 +32,8 @@ from turngate.errors import NoWorkerError, TurngateError
 
 QUEUE = "soak"
 OPEN_TURNS = 16
+KEPT = Path("soak-histories")
+"""Where histories are left that can't be replayed."""
 WORKERS = 2
 REVIEWERS = ("ann", "bob", "eve")
 _KILL_EVERY = (6.0, 12.0)
@@ -169,7 +171,7 @@ async def soak(turns: int, seed: int, limit: float) -> bool:
                 except TimeoutError:
                     run.failed.append(f"not at an end after {limit:.0f} s")
             seconds = time.monotonic() - before
-            return report(run, await replay(await server.client(), QUEUE), seconds)
+            return report(run, await replay(await server.client(), QUEUE, KEPT), seconds)
 
 
 def main() -> int:

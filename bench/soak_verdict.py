@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
@@ -59,13 +60,18 @@ def wrong_records(results: Results, decisions: dict[str, list[Json]]) -> list[st
     return wrong
 
 
-async def replay(temporal: Client, task_queue: str) -> Counter[str]:
-    """Replay every history; return how many there were, and the failed workflow tasks in them by cause."""
+async def replay(temporal: Client, task_queue: str, kept: Path) -> Counter[str]:
+    """Replay every history; return how many there were, and the failed workflow tasks in them by cause.
+
+    Histories whose replay goes another way are kept in a folder.
+    """
     found: Counter[str] = Counter()
+    all_of_them: dict[str, WorkflowHistory] = {}
 
     async def histories() -> AsyncIterator[WorkflowHistory]:
         async for history in temporal.list_workflows(f"TaskQueue = '{task_queue}'").map_histories():
             found["histories replayed"] += 1
+            all_of_them[history.run_id] = history
             for event in history.events:
                 if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                     found[f"failed task: {event.workflow_task_failed_event_attributes.failure.message[:50]}"] += 1
@@ -74,4 +80,13 @@ async def replay(temporal: Client, task_queue: str) -> Counter[str]:
     replayer = Replayer(workflows=[], plugins=[TurngatePlugin()], data_converter=temporal.data_converter)
     failures = await replayer.replay_workflows(histories(), raise_on_replay_failure=False)
     found["replays that went another way"] = len(failures.replay_failures)
+    for run_id, error in failures.replay_failures.items():
+        print(f"went another way: {_keep(all_of_them[run_id], kept)}: {str(error)[:300]}")
     return found
+
+
+def _keep(history: WorkflowHistory, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{history.workflow_id}.json"
+    path.write_text(history.to_json())
+    return path
