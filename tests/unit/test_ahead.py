@@ -12,9 +12,16 @@ from turngate.ahead import NotAhead
 RESOLVED, QUERY, UPDATE = "resolve_activity", "query_workflow", "do_update"
 
 
-def stage() -> tuple[list[int], Callable[[int, int, str], bool]]:
+class Stage:
+    """Seconds on the clock of the stage."""
+
+    now = 100.0
+
+
+def stage() -> tuple[list[int], Callable[..., bool]]:
     """Return the lengths at which the run was let work, and a function that activates it and says whether it did."""
     worked: list[int] = []
+    Stage.now = 100.0
 
     def work(activation: WorkflowActivation) -> WorkflowActivationCompletion:
         worked.append(activation.history_length)
@@ -22,14 +29,16 @@ def stage() -> tuple[list[int], Callable[[int, int, str], bool]]:
         completion.successful.SetInParent()
         return completion
 
-    guarded = NotAhead(work)
+    guarded = NotAhead(work, lambda: Stage.now)
 
-    def activate(length: int, time: int, *jobs: str) -> bool:
-        activation = WorkflowActivation(run_id="run", history_length=length)
+    def activate(length: int, time: int, *jobs: str, replayed: bool = False) -> bool:
+        activation = WorkflowActivation(run_id="run", history_length=length, is_replaying=replayed)
         activation.timestamp.seconds = time
         for name in jobs:
             job = WorkflowActivationJob()
             getattr(job, name).SetInParent()
+            if name == QUERY:
+                job.query_workflow.query_id = "legacy_query"
             activation.jobs.append(job)
         return guarded(activation).HasField("successful")
 
@@ -66,3 +75,44 @@ def test_run_that_is_given_up_can_leave() -> None:
     activate(26, 15, UPDATE)
     assert activate(26, 0, "remove_from_cache")
     assert worked[-1] == 26
+
+
+def test_task_after_a_look_into_a_task_that_timed_out_is_failed() -> None:
+    """The time moves with a task that a killed worker had begun; as the soak recorded it, followed by an update."""
+    worked, activate = stage()
+    activate(9, 70, "initialize_workflow", replayed=True)
+    activate(16, 75, UPDATE, replayed=True)
+    assert activate(32, 86, RESOLVED)
+    assert activate(32, 86, QUERY, replayed=True)
+    assert not activate(36, 100, UPDATE)
+    assert worked == [9, 16, 32, 32]
+
+
+def test_query_after_taking_over_changes_nothing() -> None:
+    """A worker takes a run over with a task of just now, or does an old one late; who looks then costs nothing."""
+    for began, later in ((100, 0), (90, 6)):
+        _, activate = stage()
+        activate(9, 70, "initialize_workflow", replayed=True)
+        assert activate(16, began, UPDATE)
+        Stage.now += later
+        assert activate(16, began, QUERY, replayed=True)
+        assert activate(23, 110, UPDATE)
+
+
+def test_query_to_a_run_that_was_only_replayed_changes_nothing() -> None:
+    """Nothing is ahead where all that was read had its workflow task."""
+    _, activate = stage()
+    activate(9, 70, "initialize_workflow", replayed=True)
+    activate(16, 75, UPDATE, replayed=True)
+    assert activate(16, 75, QUERY, replayed=True)
+    assert activate(23, 100, UPDATE)
+
+
+def test_query_after_two_tasks_changes_nothing() -> None:
+    """The second task is none that a query could have brought."""
+    _, activate = stage()
+    activate(9, 70, "initialize_workflow", replayed=True)
+    activate(16, 75, UPDATE)
+    activate(20, 76, RESOLVED)
+    assert activate(20, 76, QUERY, replayed=True)
+    assert activate(23, 100, UPDATE)
