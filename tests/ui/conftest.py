@@ -51,10 +51,17 @@ def start_paused(turngate: TurngateClient) -> StartPaused:
 
 
 @pytest.fixture(scope="session")
-async def browser() -> AsyncIterator[NodeScript]:
+async def chromium() -> AsyncIterator[NodeScript]:
     """A Chromium to ask things of, see browser.mjs."""
     async with NodeScript("browser.mjs", _program("chromium")) as script:
         yield script
+
+
+@pytest.fixture
+async def browser(chromium: NodeScript) -> AsyncIterator[NodeScript]:
+    """The Chromium, which leaves its page at the end: one that stays open goes on asking and drawing."""
+    yield chromium
+    await chromium.ask("leave")
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ COMMANDS = (
     ),
     (_TURNS, "start", "turns", "Start a turn."),
     (_TURNS, "send", "turns", "Send a message to a conversation."),
-    (_TURNS, "watch", "turns", "Follow a turn or a thread live until it ends."),
+    (_TURNS, "watch", "turns", "Follow a turn and its subagents live until it ends, or a thread turn after turn."),
     (_TURNS, "stop", "turns", "Stop a turn, the open turn of a thread, or every open turn of an agent."),
     (
         _SETUP,
