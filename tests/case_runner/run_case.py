@@ -82,7 +82,7 @@ async def run_case(case: Case, pool: ServerPool, folder: Path) -> Report:
         limit = asyncio.timeout(_CASE_LIMIT)
         try:
             async with limit, pool.server(needs_of(case)) as (server, client):
-                report.problems = await _run_in(World(case, server, client, folder))
+                report.problems = await _run_in(World(case, server, client, folder, pool.nursery))
         except TimeoutError as error:
             report.problems = [f"the case took more than {_CASE_LIMIT:.0f} s" if limit.expired() else str(error)]
         except CaseError as error:

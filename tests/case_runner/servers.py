@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from tests.case_runner.loading import Case, Json
+from tests.crash.nursery import Nursery
 from turngate.devserver import DevServer
 from turngate.testing import dev_server
 
@@ -43,11 +44,12 @@ def _over_all_runs(step: Json) -> bool:
 
 
 class ServerPool:
-    """Starts servers as they are needed."""
+    """Starts servers, and where killed workers come from, as they are needed."""
 
     def __init__(self) -> None:
         self._stack = contextlib.AsyncExitStack()
         self._servers: dict[Needs, asyncio.Task[tuple[DevServer, Client]]] = {}
+        self._nursery: asyncio.Task[Nursery] | None = None
 
     async def __aenter__(self) -> ServerPool:
         return self
@@ -65,6 +67,13 @@ class ServerPool:
         if needs not in self._servers:
             self._servers[needs] = asyncio.create_task(self._shared(needs))
         yield await asyncio.shield(self._servers[needs])
+
+    async def nursery(self) -> Nursery:
+        """Return where workers in processes of their own come from."""
+        if self._nursery is None:
+            start = self._stack.enter_async_context(Nursery("tests.case_runner.workers", "turngate.plugin"))
+            self._nursery = asyncio.create_task(start)
+        return await asyncio.shield(self._nursery)
 
     async def _shared(self, needs: Needs) -> tuple[DevServer, Client]:
         server = await self._stack.enter_async_context(_start(needs))

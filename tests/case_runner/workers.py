@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Worker as TemporalWorker
 
 from tests.case_runner.agents import Builder
-from turngate import build_worker
-from turngate.connect import connect
-from turngate.testing import WorkerProcess
-from turngate.worker import run_worker
+from tests.crash.nursery import Nursery, Worker
+from turngate import Agent, build_worker
 
 Json = dict[str, Any]
 # Tools that hang would hold up the end of their worker for the default of 30 s.
@@ -53,7 +50,7 @@ class LocalWorker:
 
     def __init__(self, client: Client, plan: Plan) -> None:
         builder = plan.builder()
-        self._worker: Worker = build_worker(
+        self._worker: TemporalWorker = build_worker(
             client,
             builder.agents(),
             task_queue=plan.task_queue,
@@ -79,33 +76,28 @@ class LocalWorker:
 class RemoteWorker:
     """A worker in a process of its own."""
 
-    def __init__(self, plan: Plan) -> None:
-        path = Path(plan.journal).with_suffix(".plan.json")
-        path.write_text(json.dumps(vars(plan)))
-        self._process = WorkerProcess("tests.case_runner.workers", str(path))
+    def __init__(self, plan: Plan, nursery: Callable[[], Awaitable[Nursery]]) -> None:
+        self._plan = plan
+        self._nursery = nursery
+        self._worker: Worker | None = None
 
     async def start(self) -> None:
-        await self._process.start()
+        nursery = await self._nursery()
+        plan = self._plan
+        self._worker = await nursery.worker(
+            f"{__name__}:born", address=plan.address, queue=plan.task_queue, plan=vars(plan)
+        )
 
     async def stop(self) -> None:
-        await self._process.stop()
+        if self._worker is not None:
+            await self._worker.stop()
 
     async def kill(self) -> None:
-        await self._process.kill()
+        assert self._worker is not None
+        await self._worker.kill()
 
 
-async def _serve(plan: Plan) -> None:
-    client = await connect(address=plan.address, config_file=None, tls=False)
-    builder = plan.builder()
-    print("ready", flush=True)
-    await run_worker(
-        client,
-        builder.agents(),
-        task_queue=plan.task_queue,
-        notifiers=builder.notifiers() or None,
-        graceful_shutdown_timeout=_DRAIN,
-    )
-
-
-if __name__ == "__main__":
-    asyncio.run(_serve(Plan(**json.loads(Path(sys.argv[1]).read_text()))))
+def born(spec: Json) -> tuple[list[Agent], Json]:
+    """Return the agents and the worker's options, in the process that was started for them."""
+    builder = Plan(**spec["plan"]).builder()
+    return builder.agents(), {"notifiers": builder.notifiers() or None, "graceful_shutdown_timeout": _DRAIN}

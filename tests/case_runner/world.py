@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from tests.case_runner.agents import Builder
 from tests.case_runner.loading import Case, Json
 from tests.case_runner.workers import CaseWorker, LocalWorker, Plan, RemoteWorker
+from tests.crash.nursery import Nursery
 from turngate.client import TurngateClient
 from turngate.contracts import Approval
 from turngate.devserver import DevServer
@@ -53,7 +54,9 @@ async def bounded(work: Coroutine[Any, Any, T], seconds: float = PATIENCE) -> T:
 class World:
     """Everything that the steps of a case act on."""
 
-    def __init__(self, case: Case, server: DevServer, temporal: Client, folder: Path) -> None:
+    def __init__(
+        self, case: Case, server: DevServer, temporal: Client, folder: Path, nursery: Callable[[], Awaitable[Nursery]]
+    ) -> None:
         unique = uuid.uuid4().hex[:6]
         self.case = case
         self.server = server
@@ -70,6 +73,7 @@ class World:
         self.builder = self.new_builder()
         self.journal = self.builder.journal
         self.tasks: list[asyncio.Task[Any]] = []
+        self.nursery = nursery
         self.kills = any("kill_worker_during" in step["do"] for step in case.steps)
 
     # --- Runs ----------------------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ class World:
     async def start_worker(self) -> None:
         """Start a worker with what is given now."""
         plan = Plan(self.server.address, self.task_queue, self.given, str(self.journal_path), self.prefix)
-        self.worker = RemoteWorker(plan) if self.kills else LocalWorker(self.temporal, plan)
+        self.worker = RemoteWorker(plan, self.nursery) if self.kills else LocalWorker(self.temporal, plan)
         await self.worker.start()
 
     async def stop_worker(self) -> None:

@@ -187,7 +187,7 @@ async def _serve(spec: Json) -> None:
     agents, options = load(spec["build"])(spec)
     client = await connect(address=spec["address"], tls=False, config_file=None)
     _tell(spec["number"], os.getpid(), "ready")
-    await run_worker(client, agents, task_queue=spec["queue"], graceful_shutdown_timeout=_DRAIN, **options)
+    await run_worker(client, agents, task_queue=spec["queue"], **{"graceful_shutdown_timeout": _DRAIN, **options})
 
 
 def _tell(number: int, pid: int, what: str) -> None:

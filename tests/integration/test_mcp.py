@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from langchain_mcp_adapters.client import MultiServerMCPClient
 
 from turngate import Agent, Paused, TurngateClient
 from turngate.testing import ScriptedModel
@@ -36,6 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 def agent(folder: Path, *calls: dict[str, Any], program: Path = SERVER, **options: Any) -> Agent:
     """Return an agent whose model makes these calls of the server's tools in one step."""
+    # Imported here, and not by every process that collects the tests.
+    from langchain_mcp_adapters.client import MultiServerMCPClient
+
     connection = {"transport": "stdio", "command": sys.executable, "args": [str(program), str(folder)]}
     servers = MultiServerMCPClient({"files": connection}, tool_name_prefix=True)  # type: ignore[dict-item]
     model = ScriptedModel([{"tool_calls": list(calls)}, "done"])

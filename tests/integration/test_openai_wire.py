@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langchain_core.tools import BaseTool, tool
-from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
@@ -83,6 +82,9 @@ async def scene(temporal: Client, *script: Says | Fails, **options: Any) -> Asyn
     bank = Bank()
     with OpenAIServer(script) as openai:
         queue = f"wire-{openai.base_url}"
+        # Imported here, and not by every process that collects the tests: it takes seconds.
+        from langchain_openai import ChatOpenAI
+
         model = ChatOpenAI(model="gpt-5", base_url=openai.base_url, api_key=SecretStr("key"), **options)
         agent = Agent("teller", model=model, tools=bank.tools(), interrupt_on={"pay": True})
         async with build_worker(temporal, [agent], task_queue=queue):

@@ -41,11 +41,17 @@ def _name(path: Path) -> str:
 
 
 @cache
-def modules() -> dict[str, Imports]:
-    """Return the imports of every module of the package, named without the leading `turngate.`."""
+def files() -> dict[str, Path]:
+    """Return the file of every module of the package, named without the leading `turngate.`."""
     folders = [PACKAGE, PACKAGE / "workflows", PACKAGE / "activities"]
     paths = {path for folder in folders for path in folder.rglob("*.py")}
-    return {_name(path): _imports(ast.parse(path.read_text())) for path in sorted(paths)}
+    return {_name(path): path for path in sorted(paths)}
+
+
+@cache
+def modules() -> dict[str, Imports]:
+    """Return the imports of every module."""
+    return {name: _imports(ast.parse(path.read_text())) for name, path in files().items()}
 
 
 def _imports(tree: ast.Module) -> Imports:
@@ -100,7 +106,7 @@ def top(names: set[str]) -> set[str]:
 
 
 def in_folder(folder: str) -> list[str]:
-    return [name for name in modules() if name.partition(".")[0] == folder]
+    return [name for name in files() if name.partition(".")[0] == folder]
 
 
 def test_wire_depends_on_nothing_else() -> None:
