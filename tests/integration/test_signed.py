@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -22,7 +23,7 @@ from turngate.devserver import DevServer
 from turngate.errors import NotAReviewerError
 from turngate.handles import TurnHandle
 from turngate.testing import ScriptedModel, dev_server
-from turngate.verifier import DecisionVerifier, register, sign_decision
+from turngate.verifier import DecisionVerifier, claims_of, register, sign_decision
 
 pytestmark = pytest.mark.server
 
@@ -123,6 +124,15 @@ async def test_a_signed_update_decides(temporal: Client) -> None:
     assert result.approvals[0].executed.outcome == "succeeded"
 
 
+async def expired(decision: Json) -> Json:
+    """Return the decision when its token has expired, which is told in whole seconds."""
+    ends = claims_of(decision["token"])["exp"]
+    async with asyncio.timeout(10):
+        while time.time() < ends:
+            await asyncio.sleep(0.05)
+    return decision
+
+
 async def test_bad_updates_are_refused_and_change_nothing(temporal: Client) -> None:
     """Unsigned, forged, altered and expired ones; none of them leaves an event in history."""
     async with working(temporal) as client:
@@ -134,7 +144,7 @@ async def test_bad_updates_are_refused_and_change_nothing(temporal: Client) -> N
             {**good, "reviewer": "bob"},
             {**good, "type": "reject"},
             {**good, "comment": "as discussed"},
-            signed(decision, expires_in=0.5) if await asyncio.sleep(1.6, True) else {},
+            await expired(signed(decision, expires_in=0.5)),
         ]
         before = (await client.temporal.get_workflow_handle(turn.id).describe()).history_length
         for one in bad:

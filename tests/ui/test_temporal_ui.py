@@ -45,8 +45,11 @@ async def test_dialogs(kind: str, ui_server: DevServer, browser: NodeScript, sta
         assert "signal by rev-1: unknown type" in text
     assert len(await paused.turn.pending()) == 4
 
-    for decision in four_decisions(paused.approvals):
-        sent = await browser.ask("send", kind=kind, name="decide", payload=json.dumps(decision))
+    first, *others = four_decisions(paused.approvals)
+    # One alone, and the others one by one or all at once.
+    payloads = [first, *others] if kind == "Update" else [first, {"decisions": others}]
+    for payload in payloads:
+        sent = await browser.ask("send", kind=kind, name="decide", payload=json.dumps(payload))
         assert sent["taken"], sent
     check_four(await paused.turn.result())
     assert await failed_tasks(paused) == 0
