@@ -70,8 +70,7 @@ class _Follower:
             await self.events.put(None)
 
     async def _is_thread(self) -> bool:
-        with rpc.explained(self._root):
-            description = await self._client.get_workflow_handle(self._root).describe(rpc_timeout=rpc.RPC_LIMIT)
+        description = await rpc.described(self._client, self._root)
         return description.workflow_type == _THREAD
 
     async def _find_open_subagents(self) -> None:
@@ -157,6 +156,5 @@ class _Follower:
 
     async def _is_last(self, event_id: int) -> bool:
         """Whether the thread has come to rest here, and did not only do so once."""
-        with rpc.explained(self._root):
-            description = await self._client.get_workflow_handle(self._root).describe(rpc_timeout=rpc.RPC_LIMIT)
+        description = await rpc.described(self._client, self._root)
         return description.status is WorkflowExecutionStatus.RUNNING and description.history_length == event_id

@@ -63,8 +63,7 @@ class TurnHandle:
     async def exists(self) -> bool:
         """Whether there is such a turn, running or ended."""
         try:
-            with rpc.explained(self.id):
-                await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+            await rpc.described(self.client, self.id)
         except UnknownApprovalError:
             return False
         return True
@@ -74,8 +73,7 @@ class TurnHandle:
 
         `status` is running, waiting, how it ended, or failed, cancelled, terminated, timed_out.
         """
-        with rpc.explained(self.id):
-            description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+        description = await rpc.described(self.client, self.id)
         closed_as = _CLOSED_AS.get(description.status) if description.status else None
         try:
             state = await rpc.query(self.client, self.id, "status")
@@ -109,8 +107,7 @@ class TurnHandle:
         try:
             record = await self.approvals()
         except NoWorkerError:
-            with rpc.explained(self.id):
-                description = await self.client.get_workflow_handle(self.id).describe(rpc_timeout=rpc.RPC_LIMIT)
+            description = await rpc.described(self.client, self.id)
             if description.status is not WorkflowExecutionStatus.COMPLETED:
                 raise
             record = (await self.result()).approvals

@@ -48,20 +48,16 @@ def load_data_converter(reference: str | None) -> DataConverter:
 
     if reference is None:
         return pydantic_data_converter
-    found = _made(reference, DataConverter)
-    if not isinstance(found, DataConverter):
-        raise ConfigError(f"{reference!r} is {type(found).__name__}, not a temporalio DataConverter")
-    return found
+    converter: DataConverter = _one(reference, DataConverter, "a temporalio DataConverter")
+    return converter
 
 
 def load_notifiers(reference: str | None) -> Mapping[str, Any] | None:
     """Return the mapping of notifiers that a reference names, or that a function returns."""
     if reference is None:
         return None
-    found = _made(reference, Mapping)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{reference!r} is {type(found).__name__}, not a mapping from names to notifiers")
-    return found
+    notifiers: Mapping[str, Any] = _one(reference, Mapping, "a mapping from names to notifiers")
+    return notifiers
 
 
 def _agents(reference: str) -> Sequence[Agent]:
@@ -73,6 +69,13 @@ def _agents(reference: str) -> Sequence[Agent]:
     if not isinstance(agents, (list, tuple)) or not all(isinstance(each, Agent) for each in agents):
         raise ConfigError(f"{reference!r} is {type(found).__name__}, not an Agent or a list of agents")
     return agents
+
+
+def _one(reference: str, kind: type[Any], words: str) -> Any:
+    found = _made(reference, kind)
+    if not isinstance(found, kind):
+        raise ConfigError(f"{reference!r} is {type(found).__name__}, not {words}")
+    return found
 
 
 def _made(reference: str, kind: type[Any]) -> Any:

@@ -34,14 +34,12 @@ _ENDS_ITSELF = {_E.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED, _E.EVENT_TYPE_WORKFLOW_
 
 async def first_run(client: Client, turn_id: str) -> str | None:
     """The run that a turn began with, so that what came before a continue-as-new is told as well."""
-    with rpc.explained(turn_id):
-        description = await client.get_workflow_handle(turn_id).describe(rpc_timeout=rpc.RPC_LIMIT)
+    description = await rpc.described(client, turn_id)
     first = description.raw_info.first_run_id
     if not first or first == description.run_id:
         return None
     try:
-        with rpc.explained(turn_id):
-            await client.get_workflow_handle(turn_id, run_id=first).describe(rpc_timeout=rpc.RPC_LIMIT)
+        await rpc.described(client, turn_id, run_id=first)
     except TurngateError:
         return None
     return first
@@ -147,10 +145,8 @@ class TurnReader:
 
     async def _tokens(self) -> list[Event]:
         """Read what the running model call has said so far from its last heartbeat."""
-        handle = self._client.get_workflow_handle(self._turn_id)
         try:
-            with rpc.explained(self._turn_id):
-                description = await handle.describe(rpc_timeout=rpc.RPC_LIMIT)
+            description = await rpc.described(self._client, self._turn_id)
         except ServerError:
             return []
         beats = {one.activity_id: one.heartbeat_details for one in description.raw_description.pending_activities}

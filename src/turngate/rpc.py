@@ -14,6 +14,7 @@ from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
     WorkflowExecution,
+    WorkflowExecutionDescription,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -56,6 +57,12 @@ async def paged(
         page = await query(client, turn_id, name, {"start": position}, limit=limit)
         yield page
         position = page.get("next")
+
+
+async def described(client: Client, turn_id: str, *, run_id: str | None = None) -> WorkflowExecutionDescription:
+    """Return what the server says of a run, the latest one of its id or this one."""
+    with explained(turn_id):
+        return await client.get_workflow_handle(turn_id, run_id=run_id).describe(rpc_timeout=RPC_LIMIT)
 
 
 async def listed(client: Client, query: str) -> list[WorkflowExecution]:

@@ -86,8 +86,7 @@ async def _next_run(client: Client, turn_id: str, last: HistoryEvent) -> str | N
 
 async def successor(client: Client, turn_id: str) -> str | None:
     """Return the run that a reset put in the place of a terminated one, or None where there is none."""
-    with rpc.explained(turn_id):
-        description = await client.get_workflow_handle(turn_id).describe(rpc_timeout=rpc.RPC_LIMIT)
+    description = await rpc.described(client, turn_id)
     return None if description.status is WorkflowExecutionStatus.TERMINATED else description.run_id
 
 
