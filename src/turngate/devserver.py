@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import fcntl
+import os
 import shutil
 import signal
 import socket
@@ -39,6 +40,9 @@ _LIBC = ctypes.CDLL(None)
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
+_LOG_READ = 1024 * 1024
+_GREETING = "Server:"
+"""What the program says once it listens, in the line that names its address."""
 
 
 class DevServer:
@@ -78,6 +82,7 @@ class DevServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._held = contextlib.ExitStack()
         self._log: IO[bytes] | None = None
+        self._log_start = 0
 
     @property
     def address(self) -> str:
@@ -144,7 +149,7 @@ class DevServer:
         if self.db is not None:
             self.db.parent.mkdir(parents=True, exist_ok=True)
             self._held.enter_context(_locked(self.db))
-        log = self._log_path.open("ab+") if self._log_path is not None else tempfile.TemporaryFile()  # noqa: SIM115
+        log = self._log_path.open("ab+") if self._log_path is not None else tempfile.TemporaryFile("ab+")  # noqa: SIM115
         self._log = self._held.enter_context(log)
 
     async def _launch(self, binary: str) -> None:
@@ -162,13 +167,15 @@ class DevServer:
         self._chosen = (self.port, self.ui_port)
 
     def _choose_ports(self) -> None:
-        # Asked before the start, for a server that listens there already would answer in our child's place.
+        # Asked before the start: a port that is taken is told at once, and by its number.
         port, ui_port = self._chosen
         self.port = _listenable(self._ip, port or 0)
         if self.ui_port is not None:
             self.ui_port = _listenable(self._ip, ui_port or 0)
 
     def _spawn(self, binary: str) -> None:
+        assert self._log is not None
+        self._log_start = os.fstat(self._log.fileno()).st_size
         ui = ("--headless",) if self.ui_port is None else ("--ui-port", str(self.ui_port))
         state = () if self.db is None else ("--db-filename", str(self.db), *_WAL)
         where = ("--ip", self._ip, "--port", str(self.port), "--namespace", self.namespace)
@@ -186,13 +193,22 @@ class DevServer:
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         while True:
             self._check_alive()
-            with contextlib.suppress(ServerError, asyncio.TimeoutError):
-                client = await asyncio.wait_for(self.client(), 2)
-                if await _ready(client):
-                    return
+            # Before our child has said that it listens, the answer could come from another server, which took the
+            # port a moment earlier.
+            if _GREETING in self._words() and await self._usable():
+                return
             if asyncio.get_running_loop().time() > deadline:
                 raise ServerError(f"the dev server did not answer within {_START_SECONDS:.0f} s: {self._last_words()}")
             await asyncio.sleep(0.05)
+
+    async def _usable(self) -> bool:
+        """Tell whether the namespace can be used: the port answers a little earlier than that."""
+        try:
+            client = await asyncio.wait_for(self.client(), 2)
+            await client.count_workflows()
+        except (TimeoutError, ServerError, RPCError):
+            return False
+        return True
 
     def _check_alive(self) -> None:
         assert self._process is not None
@@ -205,10 +221,14 @@ class DevServer:
             raise _PortTakenError(taken)
         raise ServerError(f"the dev server ended at once: {words}")
 
-    def _last_words(self) -> str:
+    def _words(self) -> str:
+        """Return what our child has said since it was started."""
         assert self._log is not None
-        self._log.seek(0)
-        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+        # Not by seeking: the child writes through the same offset.
+        return os.pread(self._log.fileno(), _LOG_READ, self._log_start).decode("utf-8", "replace")
+
+    def _last_words(self) -> str:
+        lines = self._words().strip().splitlines()
         errors = [line for line in lines if line.startswith("Error:")] or lines[-5:]
         return " ".join(errors[-5:]) or "it said nothing"
 
@@ -253,15 +273,6 @@ def _locked(db: Path) -> Iterator[None]:
         except OSError:
             raise ServerError(f"another dev server uses {db}: stop it, or give another file") from None
         yield
-
-
-async def _ready(client: Client) -> bool:
-    """Tell whether the namespace can be used: the port answers a little earlier than that."""
-    try:
-        await client.count_workflows()
-    except RPCError:
-        return False
-    return True
 
 
 def _listenable(ip: str, port: int) -> int:

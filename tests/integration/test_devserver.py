@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from turngate import attributes
+from turngate import attributes, devserver
 from turngate.devserver import DevServer
 from turngate.errors import ServerError
 
@@ -58,6 +58,16 @@ async def test_port_in_use_is_told(taken: socket.socket, option: str) -> None:
     port = taken.getsockname()[1]
     with pytest.raises(ServerError, match=f"port {port} is in use"):
         await DevServer(**{option: port}).start()
+
+
+async def test_a_port_lost_at_the_last_moment_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers may find the same port free; the one that comes second takes another, not the first for itself."""
+    async with DevServer(ui=False) as first:
+        found = iter([first.port])
+        probe = devserver._listenable
+        monkeypatch.setattr(devserver, "_listenable", lambda ip, port: next(found, None) or probe(ip, port))
+        async with DevServer(ui=False) as second:
+            assert second.port != first.port
 
 
 async def test_file_is_held_by_one_server(tmp_path: Path) -> None:
