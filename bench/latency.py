@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.measures import Goal, Measure, at_most, paired, percentile
-from bench.stage import BARE, GATED, LANGCHAIN, RAW, Side, Stage, paused
+from bench.stage import BARE, GATED, LANGCHAIN, RAW, SEEN, Side, Stage, paused
 
-SIDES = (RAW, GATED, BARE, LANGCHAIN)
+SIDES = (RAW, SEEN, GATED, BARE, LANGCHAIN)
 COMPARED = {"": GATED, " (no timer)": BARE}
+AS_SEEN = ", by hand as much to see"
 WITH = ", both with LangChain"
 AT_MOST = at_most(1.10)
 
@@ -41,6 +42,7 @@ async def measure(stage: Stage, pairs: int) -> list[Measure]:
     found: list[Measure] = []
     for how, side in COMPARED.items():
         found += _compared(how, waits[side.name], waits["raw"], AT_MOST)
+    found += _compared(AS_SEEN, waits["gated"], waits["seen"], None)
     found += _compared(WITH, waits["gated"], waits["langchain"], None)
     return [*found, *_processor(used, pairs)]
 

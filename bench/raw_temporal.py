@@ -46,11 +46,14 @@ class RawTurn:
             messages.append(answer)
             for call in answer.get("tool_calls", []):
                 self._waiting = True
-                await workflow.wait_condition(lambda: self._decision is not None)
+                await self._decided()
                 result = await workflow.execute_activity(raw_tool, call, start_to_close_timeout=LIMIT)
                 messages.append({"type": "tool", "content": result, "tool_call_id": call["id"]})
             if not answer.get("tool_calls"):
                 return str(answer["content"])
+
+    async def _decided(self) -> None:
+        await workflow.wait_condition(lambda: self._decision is not None)
 
     @workflow.update
     def decide_by_update(self, decision: str) -> str:

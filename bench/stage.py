@@ -35,13 +35,14 @@ class Side:
     @property
     def by_hand(self) -> bool:
         """Whether this is hand-written code."""
-        return self.name in ("raw", "langchain")
+        return self.name in ("raw", "seen", "langchain")
 
     async def start(self, client: Client) -> Handle:
         """Start a turn that will wait for a decision."""
         turn_id = f"{self.name}-{next(self._numbers)}"
         if self.by_hand:
-            return await client.start_workflow("RawTurn", "go", id=turn_id, task_queue=self.queue)
+            kind = "RawSeenTurn" if self.name == "seen" else "RawTurn"
+            return await client.start_workflow(kind, "go", id=turn_id, task_queue=self.queue)
         request = {"agent": self.name, "input": "go"}
         return await client.start_workflow("AgentTurn", request, id=turn_id, task_queue=self.queue)
 
@@ -60,6 +61,7 @@ class Side:
 
 
 RAW = Side("raw", "raw")
+SEEN = Side("seen", "raw")
 LANGCHAIN = Side("langchain", "langchain")
 GATED = Side("gated", "ours")
 BARE = Side("bare", "ours")

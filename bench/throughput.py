@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 
 from bench.measures import Goal, Measure, at_least, paired
-from bench.stage import BARE, GATED, LANGCHAIN, RAW, Side, Stage, one_turn
+from bench.stage import BARE, GATED, LANGCHAIN, RAW, SEEN, Side, Stage, one_turn
 
-SIDES = (RAW, GATED, BARE, LANGCHAIN)
+SIDES = (RAW, SEEN, GATED, BARE, LANGCHAIN)
+AS_SEEN = ", by hand as much to see"
 WITH = ", both with LangChain"
 AT_LEAST = at_least(0.95)
 
@@ -34,7 +35,12 @@ async def measure(stage: Stage, rounds: int) -> list[Measure]:
     for _ in range(rounds + 1):
         for side in SIDES:
             found[side.name].append(await _round(stage, side))
-    compared = (("", GATED, RAW, AT_LEAST), (" (no timer)", BARE, RAW, AT_LEAST), (WITH, GATED, LANGCHAIN, None))
+    compared = (
+        ("", GATED, RAW, AT_LEAST),
+        (" (no timer)", BARE, RAW, AT_LEAST),
+        (AS_SEEN, GATED, SEEN, None),
+        (WITH, GATED, LANGCHAIN, None),
+    )
     return [
         one
         for how, ours, raw, goal in compared

@@ -17,6 +17,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from bench.raw_long import RawLongTurn, raw_long_model, raw_long_tool
+from bench.raw_seen import RawSeenTurn
 from bench.raw_temporal import RawTurn
 
 
@@ -68,7 +69,7 @@ def raw_worker(client: Client, queue: str, cached: int) -> Worker:
     return Worker(
         client,
         task_queue=queue,
-        workflows=[RawTurn, RawLongTurn],
+        workflows=[RawTurn, RawSeenTurn, RawLongTurn],
         activities=[echoing_model, stamping_tool, raw_long_model, raw_long_tool],
         max_cached_workflows=cached,
     )
