@@ -12,7 +12,7 @@ from turngate.cli import output
 from turngate.cli.app import COMMANDS, FAILED, GONE, REFUSED, USAGE, app, code_of, run
 from turngate.cli.editing import check, difference, parse
 from turngate.cli.options import UsageError
-from turngate.contracts import Approval, Resolution
+from turngate.contracts import Approval, ApprovalContext, Resolution
 from turngate.errors import ConfigError, InvalidEditError, NotAllowedError, ServerError, refuse
 
 NOWHERE = ["--address", "127.0.0.1:1"]
@@ -149,6 +149,23 @@ def test_ids_are_never_cut() -> None:
     with console.capture() as shown:
         console.print(output.inbox_table([Approval(id=long_id, name="pay", args={"x": "y" * 500})]))
     assert long_id in shown.get()
+
+
+def test_what_only_visibility_knows_is_not_shown_as_an_approval() -> None:
+    """No id that nobody could approve, no arguments that nobody knows."""
+    seen = Approval(id="t/?", name="pay", reviewers=["ann"], context=ApprovalContext(agent="shop", turn_id="t"))
+    read = Approval(id="u/a-1", name="pay", args={}, context=ApprovalContext(agent="shop", turn_id="u"))
+    console = output.console()
+    with console.capture() as shown:
+        console.print(output.inbox_table([seen]))
+        console.print(output.inbox_table([seen, read]))
+    glance, _, mixed = shown.get().partition("Approval")
+    assert glance.split() == ["Turn", "Tool", "Agent", "For", "t", "pay", "shop", "ann"]
+    assert "Arguments" in mixed
+    assert [line.split()[:4] for line in mixed.splitlines()[1:]] == [
+        ["t", "pay", "not", "known"],
+        ["u/a-1", "pay", "{}", "shop"],
+    ]
 
 
 EDITABLE = Approval(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -101,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. No traceback for anything that can be expected."""
+    # What the library tells a log, the commands tell people; those that run a worker set up its log themselves.
+    logging.getLogger("turngate").addHandler(logging.NullHandler())
     try:
         code = app(list(argv), result_action="return_value")
     except CycloptsError as error:

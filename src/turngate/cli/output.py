@@ -89,20 +89,34 @@ def _amount(seconds: float) -> str:
 
 
 def inbox_table(approvals: Sequence[Approval]) -> Table:
-    """Return one row an approval."""
+    """Return one row an approval; where only visibility was asked, one row a turn and tool."""
+    from turngate.inbox import has_details
+
+    if not any(map(has_details, approvals)):
+        return _glance_table(approvals)
     table = _table("Approval", "Tool", "Arguments", "Agent", "For", "Waits since", "Ends")
     for approval in approvals:
+        asked = approval.question if approval.type == "question" else approval.args
         table.add_row(
             *_cells(
-                approval.id,
+                # Without details there is nothing that could be approved by its id, and nobody knows the arguments.
+                approval.id if has_details(approval) else approval.context.turn_id,
                 approval.name,
-                short(approval.question if approval.type == "question" else approval.args),
+                short(asked) if has_details(approval) else "not known",
                 approval.context.agent,
                 people(approval),
                 ago(approval.requested_at),
                 ago(approval.expires_at),
             )
         )
+    return table
+
+
+def _glance_table(approvals: Sequence[Approval]) -> Table:
+    table = _table("Turn", "Tool", "Agent", "For")
+    for approval in approvals:
+        context = approval.context
+        table.add_row(*_cells(context.turn_id, approval.name, context.agent, people(approval)))
     return table
 
 

@@ -62,14 +62,15 @@ async def inbox(
         limit=limit or None,
         details=not brief,
     )
-    for note in listing.notes:
-        output.note(note)
     if json:
         output.print_json([approval.to_json() for approval in listing])
     elif listing:
         output.console().print(output.inbox_table(listing))
     else:
         output.say("Nothing waits.")
+    # Below the list, where whoever reads a long one is looking.
+    for note in listing.notes:
+        output.note(note)
 
 
 async def show(approval: str, /, *, json: Json = False, server: Server = HERE) -> None:
