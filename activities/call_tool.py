@@ -95,6 +95,7 @@ class _Work:
             context=request.context,
             requested_by=request.requested_by,
             metadata=request.metadata,
+            review_also=request.review_also,
         )
         call = {"name": request.name, "args": self.args, "id": request.tool_call_id, "type": "tool_call"}
         plan = await judge(agent, tools, call, scene)
@@ -122,6 +123,9 @@ class _Work:
             return self._invalid(tool, error) if _is_about_arguments(tool, error) else self._failed(error)
         except Exception as error:
             return self._failed(error)
+        except BaseException as error:  # left to the SDK it would look like a lost call, about which people are asked
+            asked = _question_in(error)
+            return self._question(asked.payload) if asked else self._failed(error)
         message = self._message(result)
         return ToolOutcome(message=message, succeeded=message["status"] != "error")
 
@@ -174,7 +178,7 @@ class _Work:
         """The tool's own validator spoke before its body ran."""
         return self.refused(texts.invalid_args(tool.name, sentences(error)))
 
-    def _failed(self, error: Exception) -> ToolOutcome:
+    def _failed(self, error: BaseException) -> ToolOutcome:
         words = whole_text(usercode.words_of(error))
         options = self.request.options
         if options.retry_safe and activity.info().attempt < options.max_attempts:
@@ -204,6 +208,13 @@ class _Work:
             if stored_outside or limit < KIB or wire_size(message) <= WIRE_LIMIT:
                 return message
             limit //= 2
+
+
+def _question_in(error: BaseException) -> Interrupted | None:
+    """Find the question that a tool asked inside a task group, which hands it on in a group of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := _question_in(one))), None)
+    return error if isinstance(error, Interrupted) else None
 
 
 def _has_external_storage() -> bool:

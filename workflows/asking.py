@@ -90,5 +90,6 @@ class Asked:
                     "answers": call.answers,
                     "context": request.context,
                     "metadata": request.metadata,
+                    "review_also": request.review_also,
                 }
         raise ApplicationError(f"no open call has the number {number!r}")

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from temporalio import exceptions, workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -183,7 +183,7 @@ class Calls:
             if not is_cancelled_exception(error) and not isinstance(error, asyncio.CancelledError):
                 raise
             self._record(call, "unknown")
-            call.result = call.result or _answer(call, texts.cancelled(call.name), ok=False)
+            call.result = call.result or _answer(call, self._noticed(call, texts.cancelled(call.name)), ok=False)
 
     def _batch_waits(self) -> bool:
         batch = self._open_step().batch
@@ -287,11 +287,11 @@ class Calls:
             return
         if resolution.type == "respond":
             call.decision, call.reviewer = "respond", resolution.reviewer
-            call.result = _answer(call, resolution.message or "", ok=True)
+            call.result = _answer(call, self._noticed(call, resolution.message or ""), ok=True)
         elif resolution.type == "answer":
             call.answers.append(resolution.value)
         elif resolution.type == "reject":
-            call.result = _answer(call, _declined(call, approval), ok=False)
+            call.result = _answer(call, self._noticed(call, _declined(call, approval)), ok=False)
         else:
             if approval.type is ApprovalType.TOOL:
                 call.decision, call.reviewer = resolution.type, resolution.reviewer
@@ -364,6 +364,8 @@ class Calls:
             context=request.context if inline else {},
             requested_by=request.requested_by,
             metadata=request.metadata if inline else {},
+            # Only the rules on another tool ask for it.
+            review_also=request.review_also if inline and call.edited else [],
             depth=state.depth,
             options=call.plan.options,
         )
@@ -374,7 +376,7 @@ class Calls:
         if task != self._task:
             self._task, self._inline = task, 0
         request = self._turn.state.asked()
-        size = json_size([call.args, call.answers, request.context, request.metadata])
+        size = json_size([call.args, call.answers, request.context, request.metadata, request.review_also])
         if size > ARGS_INLINE_LIMIT or self._inline + size > INLINE_BUDGET:
             return False
         self._inline += size
@@ -462,17 +464,22 @@ class Calls:
             "AgentTurn",
             {**start.compact(), "turngate": start.turngate},
             id=child_id,
+            # After a reset the subagent of the run before may still be open: nobody waits for it any more.
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
             search_attributes=surface.at_start(agent, request.thread_id) if state.settings.search_attributes else None,
             static_summary=surface.clip(f"{agent}: {asked['input']}", 200),
         )
 
     def _finish_subagent(self, call: Call, text: str, *, ok: bool) -> None:
         self._record(call, "succeeded" if ok else "failed")
+        call.result = _answer(call, self._noticed(call, text), ok=ok)
+
+    def _noticed(self, call: Call, text: str) -> str:
+        """The text after the notice of what ran in place of the model's call, where something else did."""
         first = self._turn.state.settings.edit_notice
-        content = (
-            texts.with_notice(texts.edit_notice(first, call.name, call.args), text) if call.edited and first else text
-        )
-        call.result = _answer(call, content, ok=ok)
+        if not (call.ran and call.edited and first):
+            return text
+        return str(texts.with_notice(texts.edit_notice(first, call.name, call.args), text))
 
 
 # --- Small judgements --------------------------------------------------------------------------------------------

@@ -314,8 +314,8 @@ class ModelInput(Recorded):
 class ToolInput(Recorded):
     """The input of `call_tool`: one call, exactly as decided.
 
-    Where `args` is None, they, `answers`, `context` and `metadata` travel by reference: the query `call_args` of the
-    activity's own run with `number` has them.
+    Where `args` is None, they, `answers`, `context`, `metadata` and `review_also` travel by reference: the query
+    `call_args` of the activity's own run with `number` has them.
     """
 
     agent: str = ""
@@ -340,6 +340,7 @@ class ToolInput(Recorded):
     context: Json = Field(default_factory=dict)
     requested_by: str | None = None
     metadata: Json = Field(default_factory=dict)
+    review_also: list[str] = Field(default_factory=list)
     depth: int = 0
     options: ToolSettings = Field(default_factory=ToolSettings)
 

@@ -18,13 +18,15 @@ from langchain_core.tools import BaseTool
 from turngate import interrupts, policy, texts, usercode
 from turngate.agent import Agent
 from turngate.agent_options import STRICTER
-from turngate.contracts import DECISION_LIMIT, DESCRIPTION_LIMIT, CallPlan, Json, Verdict, digest_of, json_size
+from turngate.contracts import DECISION_LIMIT, DESCRIPTION_LIMIT, KIB, CallPlan, Json, Verdict, digest_of, json_size
 from turngate.interrupts import REVIEW, InterruptOnConfig, Rules
 from turngate.plain import whole_text
 from turngate.policy import PolicyContext
 from turngate.toolbox import Toolbox
 from turngate.tools import HumanTool, Interrupted, TaskTool
 
+TOLD_LIMIT = 16 * KIB
+"""Bytes of what the model is told of a call that does not run."""
 HIDDEN = "(hidden)"
 """Stands in the default description for the arguments in `secret_args`."""
 
@@ -83,10 +85,15 @@ async def judge(agent: Agent, tools: Toolbox, call: Json, scene: Scene, *, posit
     plan = CallPlan(call=position, verdict=Verdict.INVALID, digest=digest_of(name, args))
     tool = tools.get(name)
     if tool is None:
-        return plan.model_copy(update={"message": texts.unknown_tool(name, tools.names)})
+        return plan.model_copy(update={"message": _told(texts.unknown_tool(name, tools.names))})
     if message := _refusal(agent, tools, tool, args):
-        return plan.model_copy(update={"message": message, "tool_description": tool.description})
+        return plan.model_copy(update={"message": _told(message), "tool_description": tool.description})
     return await _Case(agent, tools, tool, call, scene).plan(plan)
+
+
+def _told(text: str) -> str:
+    """What the model is told may quote anything: it is cut, and made text that can be recorded."""
+    return texts.cut(whole_text(text), TOLD_LIMIT)
 
 
 def _refusal(agent: Agent, tools: Toolbox, tool: BaseTool, args: Json) -> str | None:
@@ -121,7 +128,7 @@ class _Case:
         if isinstance(self.tool, TaskTool):
             found["subagent"] = self.agent.subagents[self.call["args"]["subagent_type"]].key
         if ruling.verdict is Verdict.DENY:
-            found["message"] = texts.denied(self.tool.name, ruling.reason)
+            found["message"] = _told(texts.denied(self.tool.name, ruling.reason))
         if ruling.verdict is Verdict.REVIEW:
             found |= await self._review(ruling)
         return plan.model_copy(update=found)
@@ -189,8 +196,12 @@ class _Case:
         return replace(ruling, verdict=Verdict.REVIEW, config=config)
 
     def _as_wished(self, ruling: _Ruling) -> _Ruling:
+        """Review what the caller wants reviewed too, under the tool's own config: a `when` that let the call run must
+        not hand it to people, or to decisions, that the config does not name."""
         wished = any(interrupts.matching(key, [self.tool.name]) for key in self.scene.review_also)
-        return _Ruling(Verdict.REVIEW) if wished and ruling.verdict is Verdict.RUN else ruling
+        if not wished or ruling.verdict is not Verdict.RUN:
+            return ruling
+        return _Ruling(Verdict.REVIEW, self.agent.rules.config(self.tool.name))
 
     # --- What is put up ---
 
@@ -205,7 +216,8 @@ class _Case:
         if warning:
             warnings.append(warning)
         return {
-            "allowed_decisions": decisions,
+            # Where editing was all that was allowed, somebody must still be able to answer.
+            "allowed_decisions": decisions or ["reject"],
             "description": texts.cut(whole_text(description), DESCRIPTION_LIMIT),
             "tags": [whole_text(tag) for tag in ruling.tags],
             "warnings": [whole_text(one) for one in warnings],

@@ -130,7 +130,7 @@ def read_policies(place: str, value: Any) -> tuple[Policy, ...]:
         return ()
     policies = tuple(value) if isinstance(value, list | tuple) else (value,)
     for policy in policies:
-        if not callable(policy):
+        if not callable(policy) or isinstance(policy, type):
             raise ConfigError(
                 f"{place}: {policy!r} is no policy; give a function, Allowlist, Denylist, Predicate or a list"
             )
@@ -179,7 +179,7 @@ def read_answer(answer: Any) -> Opinion | None:
     if answer is ABSTAIN:
         return None
     if isinstance(answer, Deny):
-        return Opinion(Verdict.DENY, reason=answer.reason)
+        return Opinion(Verdict.DENY, reason=None if answer.reason is None else str(answer.reason))
     if isinstance(answer, bool):
         return Opinion(Verdict.REVIEW if answer else Verdict.RUN)
     tags = read_tags(answer)

@@ -12,16 +12,28 @@ import contextlib
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 
 async def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a sync or async function and return what it returns."""
     if is_async(function):
-        return await function(*args)
+        return await _contained(function(*args))
     result = await in_thread(function, *args)
-    return await result if inspect.isawaitable(result) else result
+    return await _contained(result) if inspect.isawaitable(result) else result
+
+
+async def _contained(work: Awaitable[Any]) -> Any:
+    """Await code of users; what would end the worker, or look as if we had been called off, becomes an error."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise
+        raise RuntimeError("it was cancelled from inside") from None
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
 async def call_within(timeout: float, function: Callable[..., Any], *args: Any) -> Any:
@@ -60,8 +72,9 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
         return
     if error is None:
         future.set_result(value)
-    elif isinstance(error, StopIteration | SystemExit | KeyboardInterrupt):
-        # None of them may travel through a future: they would end a generator, the loop or the process.
+    elif isinstance(error, StopIteration | SystemExit | KeyboardInterrupt | asyncio.CancelledError):
+        # None of them may travel through a future: they would end a generator, the loop or the process, or look as if
+        # we had been called off.
         future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
     else:
         future.set_exception(error)

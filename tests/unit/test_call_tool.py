@@ -217,6 +217,8 @@ async def test_an_edited_call_is_judged_before_it_runs() -> None:
     assert list(review.schemas) == ["read_table"]
     assert (await run(agent, "read_table", {"table": "t"}, **other, reviewed=True)).succeeded
     assert (await run(agent, "read_table", {"table": "t"}, edited=True)).succeeded, "an edit of the same tool"
+    wished = await run(make_agent(), "read_table", {"table": "t"}, **other, review_also=["read_*"])
+    assert wished.kind == "review", "what the caller wants reviewed, too"
     unfit = await run(agent, "pay", {"to": "a"}, edited=True)
     assert "amount" in (unfit.message or {})["content"]
 
@@ -278,6 +280,41 @@ async def test_a_question_pauses_the_call_and_its_answer_comes_back_to_it() -> N
         assert wizard.invoke({}) == "a/b"
     with answering(["a"]), pytest.raises(Interrupted):
         wizard.invoke({})
+
+
+async def test_a_question_may_be_asked_in_a_task_group() -> None:
+    """The group hands it on in a group of errors; left to the SDK it would look like a lost call."""
+
+    @tool
+    async def wizard() -> str:
+        """Ask beside other work."""
+
+        async def ask() -> Any:
+            return interrupt("name?")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(0))
+            asked = group.create_task(ask())
+        return str(asked.result())
+
+    agent = make_agent(wizard)
+    first = await run(agent, "wizard", {})
+    assert (first.kind, first.question) == ("question", "name?")
+    assert ((await run(agent, "wizard", {}, answers=["north"])).message or {})["content"] == "north"
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError, type("Ended", (BaseException,), {})])
+async def test_whatever_a_tool_raises_is_an_error_of_the_tool(error: type[BaseException]) -> None:
+    """Also what is no Exception."""
+
+    @tool
+    def failing() -> str:
+        """Fail."""
+        raise error
+
+    found = await run(make_agent(failing), "failing", {})
+    assert not found.succeeded
+    assert error.__name__ in (found.message or {})["content"]
 
 
 async def test_calls_without_an_id_run_as_well() -> None:

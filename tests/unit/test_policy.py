@@ -55,7 +55,16 @@ async def test_a_condition_that_raises_asks_or_hangs_means_review() -> None:
         threading.Event().wait(5)
         return False
 
-    for when, said in ((broken, "no such key"), (endless, "0.05"), (stuck, "0.05"), (interrupt, "no tool call")):
+    async def called_off(_: Any) -> bool:
+        raise asyncio.CancelledError
+
+    for when, said in (
+        (broken, "no such key"),
+        (endless, "0.05"),
+        (stuck, "0.05"),
+        (interrupt, "no tool call"),
+        (called_off, "cancelled from inside"),
+    ):
         agent = make_agent(interrupt_on={"pay": InterruptOnConfig(when=when)}, policy_timeout=0.05)
         gated = await plan(agent)
         assert gated.verdict is Verdict.REVIEW
@@ -130,6 +139,8 @@ async def test_lists_put_their_tags_on_the_approval() -> None:
         (True, Verdict.REVIEW),
         (["high"], Verdict.REVIEW),
         (Deny("above the limit"), Verdict.DENY),
+        (Deny(ValueError("above the limit")), Verdict.DENY),  # type: ignore[arg-type]
+        (Deny("\ud800" + "above the limit" * 100_000), Verdict.DENY),  # no text for UTF-8, and too long to be recorded
         ("high", Verdict.REVIEW),
         (7, Verdict.REVIEW),
         ([7], Verdict.REVIEW),
@@ -140,6 +151,7 @@ async def test_what_a_policy_answers(answer: Any, verdict: Verdict) -> None:
     assert found.verdict is verdict
     if isinstance(answer, Deny):
         assert "above the limit" in (found.message or "")
+        assert len((found.message or "").encode()) < 20_000
     if answer in ("high", 7, [7]):
         assert found.warnings
 
@@ -201,6 +213,10 @@ async def test_a_caller_can_ask_for_more_review_never_for_less() -> None:
     assert (await plan(agent, "read_table", {"table": "t"}, review_also=["read_*"])).verdict is Verdict.REVIEW
     assert (await plan(agent, review_also=["*"])).allowed_decisions == ["approve"]
     assert (await plan(make_agent(default="deny"), review_also=["*"])).verdict is Verdict.DENY
+    # What the condition would let run goes to the people whom the entry names, and to nobody else.
+    config = InterruptOnConfig(allowed_decisions=["approve"], reviewers=["ann"], when=lambda request: False)
+    wished = await plan(make_agent(interrupt_on={"pay": config}), review_also=["pay"])
+    assert (wished.verdict, wished.allowed_decisions, wished.reviewers) == (Verdict.REVIEW, ["approve"], ["ann"])
 
 
 async def test_calls_that_make_no_sense_are_never_put_up() -> None:
@@ -250,6 +266,8 @@ async def test_a_schema_that_can_not_be_prepared_takes_edit_away() -> None:
     assert gated.verdict is Verdict.REVIEW
     assert "edit" not in gated.allowed_decisions
     assert gated.warnings
+    only = make_agent(raw, interrupt_on={"raw": {"allowed_decisions": ["edit"]}})
+    assert (await plan(only, "raw", {"n": 1})).allowed_decisions == ["reject"], "somebody must be able to answer"
 
 
 async def test_a_person_as_a_tool_is_always_asked_and_only_responds() -> None:
