@@ -7,7 +7,9 @@ call can't be edited.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import date, time
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,6 +25,9 @@ Problem = tuple[Path, str]
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _IN_PLACE = (*_REFERENCES, "allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _ARGS = "#/$defs/edited_args"
+
+LOCAL = {"date-time": "date-time-local", "time": "time-local"}
+"""The formats of OpenAPI's registry for a moment without a time zone; JSON Schema's own formats demand one."""
 
 
 class _Unprepared(Exception):
@@ -82,7 +87,7 @@ class _Measure:
         return self._sizes[id(node)]
 
     def _of_object(self, node: Json, depth: int) -> int:
-        if "$id" in node:
+        if isinstance(node.get("$id"), str):  # an object there would be the schema of a field of this name
             raise _Unprepared("a part of it has an $id of its own")
         self._open.add(id(node))
         total = 1
@@ -145,9 +150,32 @@ def _never(uri: str) -> Any:
     raise ValueError(f"remote reference {uri!r} is not followed")
 
 
+def _is_local_time(text: str) -> bool:
+    try:
+        time.fromisoformat(text)
+    except ValueError:
+        return False
+    return re.fullmatch(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?", text) is not None
+
+
+def _is_local_date_time(text: str) -> bool:
+    try:
+        date.fromisoformat(text[:10])
+    except ValueError:
+        return False
+    return text[4:5] + text[7:8] == "--" and text[10:11] in ("T", " ") and _is_local_time(text[11:])
+
+
+_FORMATS = {LOCAL["date-time"]: _is_local_date_time, LOCAL["time"]: _is_local_time}
+
+
 def _validator(schema: Json) -> Any:
     return jsonschema_rs.validator_for(
-        schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_never, validate_formats=True
+        schema,
+        pattern_options=jsonschema_rs.RegexOptions(),
+        retriever=_never,
+        validate_formats=True,
+        formats=_FORMATS,
     )
 
 
@@ -161,10 +189,16 @@ def check(schema: Json, value: Any) -> list[Problem]:
     return problems
 
 
+_UNDECLARED = (
+    jsonschema_rs.ValidationErrorKind.AdditionalProperties,
+    jsonschema_rs.ValidationErrorKind.UnevaluatedProperties,
+)
+
+
 def _problems(error: Any) -> list[Problem]:
     path: Path = tuple(error.instance_path)
     kind = error.kind
-    if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
+    if isinstance(kind, _UNDECLARED):
         return [
             ((*path, name), f"{_dotted((*path, name))} is not an argument of this tool") for name in kind.unexpected
         ]
@@ -262,6 +296,6 @@ def _moved(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     return {
-        key: _ARGS + value[1:] if key == "$ref" and isinstance(value, str) and value.startswith("#") else _moved(value)
+        key: _ARGS + value[1:] if key in _REFERENCES and isinstance(value, str) else _moved(value)
         for key, value in node.items()
     }

@@ -90,7 +90,9 @@ def prepared(schema: Any) -> Prepared:
     """Make a schema ready for the workflow's check. A typed tool takes declared arguments only."""
     if isinstance(schema, type) and is_basemodel_subclass(schema):
         try:
-            schema = {"additionalProperties": False, **_closed(_model_schema(schema))}
+            schema = _closed(_model_schema(schema))
+            if "$ref" not in schema:  # a model that holds itself is referred to, and closed where it is defined
+                schema = {"additionalProperties": False, **schema}
         except Exception as error:  # a model that holds a type without a JSON form
             return Prepared(None, f"the arguments have no JSON Schema ({usercode.words_of(error)})")
     return Prepared(*schemas.prepare(schema))
@@ -110,7 +112,16 @@ def _closed(node: Any) -> Any:
             closed[key] = value if key in _DATA else _closed(value)
     if node.get("type") == "object" and isinstance(node.get("properties"), dict):
         closed.setdefault("additionalProperties", False)
-    return closed
+    return _with_local_times(closed) if node.get("format") in schemas.LOCAL else closed
+
+
+def _with_local_times(node: Json) -> Json:
+    """Allow a moment without a time zone, too: models send such, pydantic reads them, and some fields want no other."""
+    kind = node["format"]
+    if node.get("type") != "string" or "anyOf" in node:
+        return node
+    either = [{"format": kind}, {"format": schemas.LOCAL[kind]}]
+    return {**{key: value for key, value in node.items() if key != "format"}, "anyOf": either}
 
 
 def _model_schema(model: Any) -> Json:

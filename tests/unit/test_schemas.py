@@ -15,6 +15,7 @@ ORDER = {
         "to": {"type": "string"},
         "amount": {"type": "integer", "maximum": 9},
         "line": {"$ref": "#/$defs/Line"},
+        "open": {"unevaluatedProperties": False},
     },
     "required": ["to", "amount"],
     "additionalProperties": False,
@@ -30,6 +31,7 @@ ORDER = {
         ({"to": "a", "amount": 10}, ("amount",)),
         ({"to": "a", "amount": 1, "memo": "x"}, ("memo",)),
         ({"to": "a", "amount": 1, "line": {"next": {"n": "x"}}}, ("line", "next", "n")),
+        ({"to": "a", "amount": 1, "open": {"memo": "x"}}, ("open", "memo")),
     ],
 )
 def test_a_fault_has_the_path_of_its_field(value: Any, path: tuple[str, ...]) -> None:
@@ -96,6 +98,22 @@ def test_a_schema_of_an_older_draft_is_read_as_such() -> None:
     assert prepared is not None
     assert check(prepared, {"n": 3})
     assert not check(prepared, {"n": 2})
+
+
+def test_references_of_every_kind_still_lead_where_they_should_once_published() -> None:
+    """Draft 2019-09 has one that refers to the whole schema; fields may be named as keywords are."""
+    own = {
+        "$schema": "https://json-schema.org/draft/2019-09/schema",
+        "properties": {"n": {"type": "integer"}, "sub": {"$recursiveRef": "#"}, "$id": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    prepared, warning = prepare(own)
+    assert warning is None
+    schema = response_schema("pay", ["edit"], prepared)
+    for args, good in (({"sub": {"n": 1, "$id": "x"}}, True), ({"sub": {"n": "x"}}, False)):
+        edit = {"type": "edit", "edited_action": {"name": "pay", "args": args}}
+        assert (check(prepared or {}, args) == []) is good
+        assert (check(schema, edit) == []) is good
 
 
 def test_the_published_schema_accepts_what_the_ledger_would() -> None:

@@ -1,0 +1,57 @@
+"""What an edit of a typed tool's arguments may look like."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from turngate.schemas import check
+from turngate.toolbox import prepared
+
+
+class Folder(BaseModel):
+    name: str
+    inside: list[Folder] = []
+
+
+class Meeting(BaseModel):
+    begins: datetime
+    daily: time | None = None
+
+
+def fits(model: Any, args: dict[str, Any]) -> bool:
+    schema = prepared(model).schema
+    assert schema is not None
+    return not check(schema, args)
+
+
+def test_a_model_that_holds_itself_takes_its_own_fields_and_no_others() -> None:
+    """Pydantic refers to such a model from the top, where a closed object would have no field at all."""
+    assert fits(Folder, {"name": "a", "inside": [{"name": "b"}]})
+    assert not fits(Folder, {"name": "a", "inside": [{"name": "b", "size": 1}]})
+    assert not fits(Folder, {"name": "a", "size": 1})
+
+
+@pytest.mark.parametrize(
+    ("begins", "good"),
+    [
+        ("2025-06-01T10:00:00Z", True),
+        ("2025-06-01T10:00:00+02:00", True),
+        ("2025-06-01T10:00:00", True),
+        ("2025-06-01 10:00:00.5", True),
+        ("2025-06-31T10:00:00", False),
+        ("2025-06-01T25:00:00", False),
+        ("2025-W22-7T10:00:00", False),
+        ("2025-06-01", False),
+        ("soon", False),
+        (1, False),
+    ],
+)
+def test_a_moment_may_have_no_time_zone(begins: Any, good: bool) -> None:
+    """Models mostly write it so, pydantic reads it, and a tool may take no other."""
+    assert fits(Meeting, {"begins": begins}) is good
+    if good:
+        assert fits(Meeting, {"begins": begins, "daily": begins[11:]})
