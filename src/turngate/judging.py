@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -121,7 +122,10 @@ def _judge_edit(item: Item, decision: Edit) -> None:
     if name != approval.name and (not item.tool_change or name not in item.schemas):
         why = "there is no such tool to change to" if item.tool_change else "an edit may not name another tool"
         raise refusal_of(item, "invalid_edit", f"{why}: the call is of '{approval.name}'", "edited_action", "name")
-    problems = check(item.schemas.get(name, {"type": "object"}), args)
+    editable = item.plan.editable_args if name == approval.name else None
+    kept = {key for key in args if editable is not None and key not in editable and _alike(args, approval.args, key)}
+    # What may not be changed is not the reviewer's to get right: the tool has read it as the model sent it.
+    problems = [one for one in check(item.schemas.get(name, {"type": "object"}), args) if not kept & set(one[0][:1])]
     if problems:
         text = "; ".join(sentence for _, sentence in problems[:5])
         raise refusal_of(
@@ -132,13 +136,9 @@ def _judge_edit(item: Item, decision: Edit) -> None:
             "args",
             *problems[0][0],
         )
-    editable = item.plan.editable_args
-    if editable is not None and name == approval.name:
+    if editable is not None:
         for key in {**args, **approval.args}:
-            if key not in editable and (key in args, args.get(key)) != (
-                key in approval.args,
-                approval.args.get(key),
-            ):
+            if key not in editable and not _alike(args, approval.args, key):
                 may = ", ".join(editable) or "none"
                 raise refusal_of(
                     item,
@@ -148,6 +148,11 @@ def _judge_edit(item: Item, decision: Edit) -> None:
                     "args",
                     key,
                 )
+
+
+def _alike(one: Json, other: Json, key: str) -> bool:
+    """Whether an argument is the same in both, or missing in both."""
+    return (key in one) == (key in other) and _json(one.get(key)) == _json(other.get(key))
 
 
 def settles(item: Item, decision: Decision) -> bool:
@@ -190,8 +195,9 @@ def _same(item: Item, resolution: Resolution, decision: Decision) -> bool:
     if isinstance(decision, Edit):
         name, args = edited_call(item, decision)
         return resolution.type == "edit" and _json(resolution.edited_action) == _json({"name": name, "args": args})
-    if isinstance(decision, Approve) and item.approval.proposal and resolution.type == "edit":
-        return True
+    proposal = item.approval.proposal
+    if isinstance(decision, Approve) and proposal and resolution.type == "edit":
+        return decision.digest in (None, proposal.digest)
     if decision.type != resolution.type:
         return False
     if isinstance(decision, Respond):
@@ -202,7 +208,16 @@ def _same(item: Item, resolution: Resolution, decision: Decision) -> bool:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    """The value as text to compare: 5.0 is 5, which is all that a client in JavaScript can send, and True is not 1."""
+    return json.dumps(_whole(value), sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 def may_remember(item: Item, decision: Decision | None) -> bool:
@@ -212,9 +227,14 @@ def may_remember(item: Item, decision: Decision | None) -> bool:
 
 
 def eligible(item: Item) -> set[str]:
+    return named_by(item.approval.reviewers, item.roles)
+
+
+def named_by(reviewers: Sequence[str], roles: dict[str, list[str]]) -> set[str]:
+    """The people that names and roles stand for."""
     names: set[str] = set()
-    for reviewer in item.approval.reviewers:
-        names |= set(item.roles.get(reviewer[5:], [])) if reviewer.startswith("role:") else {reviewer}
+    for reviewer in reviewers:
+        names |= set(roles.get(reviewer[5:], [])) if reviewer.startswith("role:") else {reviewer}
     return names
 
 

@@ -45,6 +45,7 @@ from turngate.judging import (
     eligible,
     judge,
     may_remember,
+    named_by,
     refusal_of,
     rule_covers,
 )
@@ -267,9 +268,7 @@ class Ledger:
         return Effect(entry, entry.decision, item, judge(item, entry.decision, now, signed=self.state.signed))
 
     def _early(self, entry: Entry, decision: Decision) -> Effect:
-        prefix, _, number = (entry.approval_id or "").rpartition("-")
-        expected = prefix == self.state.prefix and number.isdigit() and int(number) > self.state.number
-        if not (expected and decision.digest):
+        if not (decision.digest and self._may_come(entry.approval_id or "")):
             raise refuse(
                 "unknown_approval",
                 f"there is no approval {entry.approval_id!r} in this run: look at what waits with the query 'pending'",
@@ -277,6 +276,12 @@ class Ledger:
                 approval_id=entry.approval_id,
             )
         return Effect(entry, decision, None, Outcome.HELD)
+
+    def _may_come(self, approval_id: str) -> bool:
+        """Whether an approval of this id may still be raised: only numbers as we write them can ever be met."""
+        prefix, _, number = approval_id.rpartition("-")
+        written = number.isascii() and number.isdigit() and not number.startswith("0")
+        return written and prefix == self.state.prefix and int(number) > self.state.number
 
     # --- Applying --------------------------------------------------------------------------------------------
 
@@ -435,14 +440,25 @@ class Ledger:
             raise refusal_of(
                 item, "not_a_reviewer", f"{by!r} may not hand it on: {', '.join(sorted(may))} may", "reviewer"
             )
-        if len(set(to)) < item.approval.quorum.required and not any(name.startswith("role:") for name in to):
+        self._enough_people(item, to)
+        return item, to, by
+
+    def _enough_people(self, item: Item, to: list[str]) -> None:
+        """Refuse reviewers of whom too few can decide; people whose roles come with a signature can't be counted."""
+        unknown = [name for name in to if name.startswith("role:") and name[5:] not in item.roles]
+        if unknown and not self.state.signed:
+            raise refusal_of(item, "malformed", f"nobody has the role {unknown[0][5:]!r}", "reviewers")
+        people = named_by(to, item.roles)
+        if not item.plan.allow_self_approval:
+            people.discard(item.approval.context.requested_by or "")
+        needed = item.approval.quorum.required
+        if len(people) < needed and not unknown:
             raise refusal_of(
                 item,
                 "malformed",
-                f"{item.approval.quorum.required} people must approve: name at least as many",
+                f"{needed} must be able to decide, and of these {len(people)} can: name at least as many",
                 "reviewers",
             )
-        return item, to, by
 
     def reassign(self, payload: Any, now: datetime) -> Item:
         """Hand an approval to other reviewers; votes that were given stay on record and count."""
