@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
         TurnStatus,
         json_size,
     )
+    from turngate.decisions import sender_of
     from turngate.errors import RefusedError, refuse
     from turngate.ledger import Ledger
     from turngate.workflows import announcing, conversation, payloads, surface
@@ -345,7 +346,7 @@ class AgentTurn(Asked):
         try:
             await self._signing.submit(payload)
         finally:
-            self._sender = _sender_of(payload)
+            self._sender = sender_of(payload)
 
     @workflow.signal(name="stop", description=STOP)
     def stop_by_signal(self, raw: RawValue) -> None:
@@ -414,14 +415,3 @@ def _fail(error: ActivityError) -> NoReturn:
     raise ApplicationError(
         f"the model could not be asked: {cause or error}", type="ModelFailed", non_retryable=True
     ) from None
-
-
-def _sender_of(payload: Any) -> str | None:
-    """Who says to have sent this: beside the decisions, or in the only one."""
-    if not isinstance(payload, dict):
-        return None
-    found = payload.get("reviewer")
-    inside = payload.get("decisions", [])
-    if found is None and isinstance(inside, list) and len(inside) == 1 and isinstance(inside[0], dict):
-        found = inside[0].get("reviewer")
-    return found[:256] if isinstance(found, str) else None

@@ -213,8 +213,9 @@ def parse(payload: Any) -> Submission:
         payload = loads(payload)
     if not isinstance(payload, dict):
         raise refuse("malformed", f"a decision is a JSON object, not {_kind(payload)}. {_FORMS}")
-    if "decisions" in payload:
-        return _list(payload)
+    single = payload.get("type") is not None or payload.get("approval_id") is not None
+    if "decisions" in payload and not (single and payload["decisions"] is None):
+        return _list({key: value for key, value in payload.items() if value is not None or key == "decisions"})
     if "type" in payload or "approval_id" in payload:
         entry = _entry(payload, None)
         if entry.refusal is None and entry.approval_id is None:
@@ -229,6 +230,23 @@ _FORMS = (
     'Send {"approval_id": ..., "type": "approve" | "edit" | "reject" | "respond" | "answer", ...},'
     ' or {"decisions": [...]}, or {"<approval id>": {"type": ...}}.'
 )
+
+
+def sender_of(payload: Any) -> str | None:
+    """Who says to have sent this, in whatever form: one name, beside the decisions or inside."""
+    if isinstance(payload, str):
+        try:
+            payload = loads(payload)
+        except RefusedError:
+            return None
+    if not isinstance(payload, dict):
+        return None
+    inside = payload.get("decisions")
+    if not isinstance(inside, list):
+        inside = [] if "type" in payload else list(payload.values())
+    said = [entry["reviewer"] for entry in (payload, *inside) if isinstance(entry, dict) and entry.get("reviewer")]
+    found = said[0] if said and said.count(said[0]) == len(said) else None
+    return found[:256] if isinstance(found, str) else None
 
 
 def _list(payload: Json) -> Submission:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turngate.contracts import DECISION_LIMIT
-from turngate.decisions import Answer, Edit, Reject, loads, parse
+from turngate.decisions import Answer, Edit, Reject, loads, parse, sender_of
 from turngate.errors import RefusedError
 
 GOOD_EDIT = {"name": "pay", "args": {"n": 1}}
@@ -107,6 +107,30 @@ def test_null_counts_as_absent_but_is_an_answer() -> None:
     assert reject.message == "no"
     edit = parse({"approval_id": "a", "type": "edit", "editedAction": GOOD_EDIT, "edited_action": None}).entries[0]
     assert edit.refusal is None
+    # A client of typed structures writes all fields of all forms.
+    assert parse({"approval_id": "a", "type": "approve", "decisions": None}).entries[0].refusal is None
+    listed = {"decisions": [{"approval_id": "a", "type": "approve"}], "approval_id": None, "type": None}
+    assert parse(listed).entries[0].refusal is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "sender"),
+    [
+        ({"approval_id": "a", "type": "nuke", "reviewer": "ann"}, "ann"),
+        ('{"approval_id": "a", "type": "nuke", "reviewer": "ann"}', "ann"),
+        ({"decisions": [{}, {}], "reviewer": "ann"}, "ann"),
+        ({"decisions": [{"reviewer": "ann"}, {"reviewer": "ann"}]}, "ann"),
+        ({"decisions": [{"reviewer": "ann"}, {"reviewer": "bob"}]}, None),
+        ({"a": {"type": "nuke", "reviewer": "ann"}}, "ann"),
+        ({"approval_id": "a", "type": "edit", "args": {"reviewer": "an argument"}}, None),
+        ({"approval_id": "a", "reviewer": 5}, None),
+        ("no JSON", None),
+        (None, None),
+    ],
+)
+def test_who_sent_a_refused_request_is_found_in_every_form(payload: Any, sender: str | None) -> None:
+    """It is kept beside the refusal of a signal."""
+    assert sender_of(payload) == sender
 
 
 def test_a_reviewer_may_stand_once_beside_the_list() -> None:
