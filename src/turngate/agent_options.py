@@ -85,7 +85,10 @@ def read_roles(place: str, given: Any) -> dict[str, tuple[str, ...]]:
         return {}
     if not isinstance(given, Mapping):
         raise ConfigError(f"{place}: {given!r} is not a mapping of roles to people")
-    return {role: options.names(f"{place}[{role!r}]", people, may_be_empty=False) for role, people in given.items()}
+    return {
+        options.name(place, role): options.names(f"{place}[{role!r}]", people, may_be_empty=False)
+        for role, people in given.items()
+    }
 
 
 def read_rules(place: str, given: Any) -> dict[str, InterruptOnConfig | None]:
@@ -144,7 +147,7 @@ def read_tool_option(place: str, given: Any) -> ToolOptions:
     options.seconds(f"{place}.start_to_close", given.start_to_close)
     options.seconds(f"{place}.heartbeat", given.heartbeat)
     if given.task_queue is not None:
-        options.text(f"{place}.task_queue", given.task_queue)
+        options.name(f"{place}.task_queue", given.task_queue)
     return given
 
 
@@ -153,6 +156,8 @@ def check_human(place: str, config: InterruptOnConfig | None) -> None:
         raise ConfigError(f"{place}: a person as a tool has no code, so it can't run without being asked")
     if config is not interrupts.REVIEW and "respond" not in config.allowed_decisions:
         raise ConfigError(f"{place}: a person as a tool is answered by 'respond'; allow it")
+    if config.on_timeout and config.on_timeout["type"] == "approve":
+        raise ConfigError(f"{place}.on_timeout: a person as a tool has no code that an approval could run")
 
 
 def read_tool_options(place: str, given: Any) -> dict[str, ToolOptions]:
@@ -161,4 +166,4 @@ def read_tool_options(place: str, given: Any) -> dict[str, ToolOptions]:
         return {}
     if not isinstance(given, Mapping):
         raise ConfigError(f"{place}: {given!r} is not a mapping of tools to ToolOptions")
-    return {key: read_tool_option(f"{place}[{key!r}]", value) for key, value in given.items()}
+    return {options.name(place, key): read_tool_option(f"{place}[{key!r}]", value) for key, value in given.items()}

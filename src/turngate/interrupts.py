@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from turngate import options
+from turngate import durations, options
 from turngate.contracts import DECISIONS, Json
 from turngate.errors import ConfigError
 from turngate.options import Duration
@@ -157,6 +157,9 @@ def _refuse_contradictions(place: str, config: InterruptOnConfig) -> None:
         raise ConfigError(f"{place}: 'escalate_to' means nothing without 'escalate_after'")
     if config.escalate_after is not None and not config.escalate_to:
         raise ConfigError(f"{place}: 'escalate_after' means nothing without 'escalate_to'")
+    end, escalation = config.timeout, config.escalate_after
+    if end is not None and escalation is not None and durations.seconds(escalation) >= durations.seconds(end):
+        raise ConfigError(f"{place}: 'escalate_after' is not before the 'timeout', after which nobody can decide")
     if config.allow_remember and config.quorum > 1:
         raise ConfigError(
             f"{place}: 'allow_remember' does not go with a 'quorum': a rule would let one person settle what takes "

@@ -58,13 +58,14 @@ def names(place: str, value: Any, *, may_be_empty: bool = True) -> tuple[str, ..
     """Return a list of names without repetitions. A single text is refused: its letters would be taken for names."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ConfigError(f"{place}: {value!r} is not a list of names")
-    listed = tuple(dict.fromkeys(_name(place, item) for item in value))
+    listed = tuple(dict.fromkeys(name(place, item) for item in value))
     if not listed and not may_be_empty:
         raise ConfigError(f"{place} is empty; name at least one, or leave it out")
     return listed
 
 
-def _name(place: str, item: Any) -> str:
+def name(place: str, item: Any) -> str:
+    """Return a text that is not empty."""
     if not isinstance(item, str) or not item:
         raise ConfigError(f"{place}: {item!r} is not a name")
     return item

@@ -35,6 +35,10 @@ REVIEWED = {"allowed_decisions": ["approve", "reject"]}
         ({"interrupt_on": {"pay": {**REVIEWED, "reviewers": ["role:dba"]}}}, ["pay", "dba"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "reviewers": ["a"], "quorum": 2}}}, ["pay", "quorum"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "escalate_after": "1h"}}}, ["pay", "escalate_to"]),
+        (
+            {"interrupt_on": {"pay": {**REVIEWED, "timeout": "1h", "escalate_after": 3600, "escalate_to": ["a"]}}},
+            ["pay", "escalate_after", "timeout"],
+        ),
         ({"interrupt_on": {"pay": {**REVIEWED, "timeout": True}}}, ["pay", "timeout"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "on_timeout": {"type": "reject"}}}}, ["pay", "timeout"]),
         (
@@ -54,6 +58,10 @@ REVIEWED = {"allowed_decisions": ["approve", "reject"]}
         ({"tool_options": {"pay": {"max_attempts": 3}}}, ["pay", "retry_safe"]),
         ({"tool_options": {"pay": {"retry_save": True}}}, ["pay", "retry_save", "retry_safe"]),
         ({"tool_options": {"pyament": {}}}, ["pyament"]),
+        ({"tool_options": {5: {}}}, ["tool_options", "5"]),
+        ({"tool_options": {"pay": {"task_queue": ""}}}, ["pay", "task_queue"]),
+        ({"roles": {5: ["ann"]}}, ["roles", "5"]),
+        ({"policy": Allowlist}, ["policy", "Allowlist"]),
         ({"roles": {"dba": "ann"}}, ["roles", "dba", "ann"]),
         ({"edit_notise": ""}, ["edit_notise", "edit_notice"]),
         ({"model": 7}, ["model", "7"]),
@@ -127,6 +135,9 @@ def test_a_person_as_a_tool_can_not_run_unasked() -> None:
         make_agent(ask, interrupt_on={"ask_user": False})
     with pytest.raises(ConfigError, match="respond"):
         make_agent(ask, interrupt_on={"ask_user": REVIEWED})
+    silent = {"allowed_decisions": ["approve", "respond"], "timeout": "1h", "on_timeout": {"type": "approve"}}
+    with pytest.raises(ConfigError, match="on_timeout"):
+        make_agent(ask, interrupt_on={"ask_user": silent})
     assert make_agent(ask, interrupt_on={"ask_user": True})
 
 
