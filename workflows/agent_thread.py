@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from pydantic import Field
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelled_exception
+from temporalio.common import RawValue, RetryPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
@@ -87,6 +89,8 @@ class AgentThread:
             turn = self._next()
             if turn is not None:
                 await self._take_turn(turn)
+                if workflow.cancellation_reason() is not None:
+                    raise asyncio.CancelledError  # the thread itself: its turn was cancelled with it
             elif self.state.closing:
                 return {"turns": len(self.state.turns), "status": "closed"}
             if self._should_move():
@@ -103,21 +107,21 @@ class AgentThread:
         """Run one child turn, and keep what was said and the rules that were made."""
         turn.status = "running"
         asked = ThreadMessage.model_validate(turn.asked)
-        before = len(self.state.messages)
+        said: Message = {"type": "human", "content": asked.message}
         try:
-            self._open = await self._start_child(turn, asked, before)
+            self._open = await self._start_child(turn, asked, before=len(self.state.messages))
             result = TurnResult.model_validate(await self._open)
             new = await self._messages_of(turn, result)
         except (ChildWorkflowError, ActivityError) as error:
+            self.state.messages += [said, *await self._said_without_result(turn)]
             turn.status = "cancelled" if is_cancelled_exception(error) else "failed"
-            self.state.messages.append({"type": "human", "content": asked.message})
             return
         finally:
             self._open, turn.asked = None, {}
         turn.status = "stopped" if result.status is TurnStatus.STOPPED else "completed"
         if result.status not in (TurnStatus.STOPPED, TurnStatus.COMPLETED):
             turn.status = str(result.status)
-        self.state.messages += [{"type": "human", "content": asked.message}, *new]
+        self.state.messages += [said, *new]
         self.state.rules = [rule for rule in result.rules if rule.id not in self._revoked]
 
     async def _start_child(self, turn: ThreadTurn, asked: ThreadMessage, before: int) -> Any:
@@ -142,6 +146,8 @@ class AgentThread:
             "AgentTurn",
             {**start.compact(), "turngate": start.turngate},
             id=turn.turn_id,
+            # After a reset of the thread the turn of the run before may still be open: nobody waits for it any more.
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
             search_attributes=surface.at_start(setup.agent, info.workflow_id) if setup.search_attributes else None,
             static_summary=surface.clip(f"{setup.agent}: {asked.message}", 200),
         )
@@ -151,18 +157,31 @@ class AgentThread:
         if result.messages is not None:
             return result.messages
         found: list[Message] = []
-        while len(found) < result.new_messages:
-            page: list[Message] = await workflow.execute_activity(
-                "read_new_messages",
-                {"workflow_id": turn.turn_id, "start": len(found)},
-                start_to_close_timeout=timedelta(minutes=1),
-                retry_policy=RetryPolicy(maximum_attempts=10),
-                summary=f"messages of {turn.turn_id}"[:200],
-            )
-            if not page:
-                break
+        while len(found) < result.new_messages and (page := await self._page(turn, len(found))):
             found += page
         return found
+
+    async def _said_without_result(self, turn: ThreadTurn) -> list[Message]:
+        """What was said in a turn that failed: the next one must know what was done, or may have been done."""
+        found: list[Message] = []
+        if workflow.cancellation_reason() is None:
+            # Without an answer, of a turn that no worker can replay say, the thread goes on all the same.
+            with contextlib.suppress(ActivityError):
+                while page := await self._page(turn, len(found), within=timedelta(seconds=20), attempts=3):
+                    found += page
+        return conversation.repair(found)[0]
+
+    async def _page(
+        self, turn: ThreadTurn, start: int, *, within: timedelta = timedelta(minutes=1), attempts: int = 10
+    ) -> list[Message]:
+        page: list[Message] = await workflow.execute_activity(
+            "read_new_messages",
+            {"workflow_id": turn.turn_id, "start": start},
+            start_to_close_timeout=within,
+            retry_policy=RetryPolicy(maximum_attempts=attempts),
+            summary=f"messages of {turn.turn_id}"[:200],
+        )
+        return page
 
     # --- Beginning and moving ------------------------------------------------------------------------------------
 
@@ -201,7 +220,7 @@ class AgentThread:
         """Take a message; its turn starts now, or when the turns before it have ended."""
         await workflow.wait_condition(lambda: self.begun)
         message = ThreadMessage.model_validate(payloads.read(raw))
-        queued = self._busy()
+        queued, first = self._busy(), self._first()
         n = len(self.state.turns) + 1
         turn = ThreadTurn(
             n=n,
@@ -210,8 +229,8 @@ class AgentThread:
         )
         self.state.turns.append(turn)
         del self._coming[:1]
-        if queued and self._how(message) == "stop" and self._open is not None:
-            await self._open.signal("stop", {"reason": "a new message came"})
+        if first is not None and self._how(message) == "stop":
+            await self._tell(first, "stop", {"reason": "a new message came"})
         return {"turn": n, "turn_id": turn.turn_id, "queued": queued}
 
     @send.validator
@@ -240,7 +259,20 @@ class AgentThread:
             raise refuse("busy", f"with this message more than {QUEUE_BYTES} bytes would wait: send it later")
 
     def _busy(self) -> bool:
-        return self._open is not None or any(turn.status in ("queued", "running") for turn in self.state.turns)
+        return self._open is not None or self._first() is not None
+
+    def _first(self) -> ThreadTurn | None:
+        """The turn that is open, or will be in a moment."""
+        return next((turn for turn in self.state.turns if turn.status in ("queued", "running")), None)
+
+    async def _tell(self, turn: ThreadTurn, signal: str, data: Json) -> None:
+        """Signal a turn as soon as it has started, unless it ends before."""
+        await workflow.wait_condition(
+            lambda: turn.status not in ("queued", "running") or (turn.status == "running" and self._open is not None)
+        )
+        if turn.status == "running":
+            with contextlib.suppress(ApplicationError):
+                await self._open.signal(signal, data)
 
     def _how(self, message: ThreadMessage) -> str:
         return message.on_busy or self.state.request.get("on_busy", "queue")
@@ -248,14 +280,14 @@ class AgentThread:
     @workflow.update(name="stop", description='Stop the open turn: {"reason"?: "..."}. Queued messages follow.')
     async def stop(self, raw: RawValue) -> Json:
         """Stop the open turn."""
-        if self._open is not None:
-            await self._open.signal("stop", payloads.read(raw))
+        if (first := self._first()) is not None:
+            await self._tell(first, "stop", payloads.read(raw))
         return {"status": "stopping"}
 
     @stop.validator
     def _may_stop(self, raw: RawValue) -> None:
         payloads.fields(raw, "reason", "reviewer")
-        if self._open is None:
+        if self._first() is None:
             raise refuse("closed", "no turn of this thread is open")
 
     @workflow.update(name="close", description="Take no more messages; the thread ends when its turns have ended.")
@@ -277,8 +309,8 @@ class AgentThread:
         doomed = self._doomed(data)
         self._revoked |= {rule.id for rule in doomed}
         self.state.rules = [rule for rule in self.state.rules if rule not in doomed]
-        if self._open is not None:
-            await self._open.signal("revoke_rule", data)
+        if (first := self._first()) is not None and first.status == "running":
+            await self._tell(first, "revoke_rule", data)
         return {"revoked": [rule.to_json() for rule in doomed]}
 
     @revoke_rule.validator

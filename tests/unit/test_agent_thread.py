@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from turngate.contracts import PAGE_LIMIT, QUEUE_BYTES, QUEUE_LIMIT, TURNS_LISTED, Json, json_size
 from turngate.errors import BusyError
@@ -26,8 +30,27 @@ def thread(statuses: list[str], asked: Json | None = None) -> AgentThread:
 
 def ask(asked: AgentThread, **message: Any) -> None:
     """Ask whether it takes this message."""
-    payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps({"message": "hi", **message}).encode())
-    asked._may_send(RawValue(payload))
+    asked._may_send(_raw({"message": "hi", **message}))
+
+
+class _Run:
+    """A turn that has started and has just ended: it takes no signal."""
+
+    def __init__(self) -> None:
+        self.signals: list[tuple[str, Json]] = []
+
+    async def signal(self, name: str, data: Json) -> None:
+        self.signals.append((name, data))
+        raise ApplicationError("there is no such run")
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def _raw(data: Json) -> RawValue:
+    return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(data).encode()))
 
 
 @pytest.mark.parametrize("on_busy", ["queue", "stop"])
@@ -59,6 +82,23 @@ def test_messages_that_arrive_together_are_counted_together() -> None:
     ask(idle, on_busy="refuse")
     with pytest.raises(BusyError, match="open turn"):
         ask(idle, on_busy="refuse")
+
+
+async def test_a_turn_that_is_about_to_start_is_stopped_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop right behind its message comes before the turn has a run. The turns after that one go on."""
+    monkeypatch.setattr(workflow, "wait_condition", _until)
+    told = thread(["completed", "queued", "queued"])
+    first, second = told.state.turns[1:]
+    stopping = [asyncio.create_task(told.stop(_raw({"reason": "no"}))) for _ in range(2)]
+    told._may_stop(_raw({}))
+    first.status = "running"
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in stopping)
+    told._open = run = _Run()
+    await stopping[0]
+    assert run.signals == [("stop", {"reason": "no"})] * 2
+    first.status, second.status, told._open = "completed", "running", None
+    assert await stopping[1] == {"status": "stopping"}
 
 
 def test_status_of_a_long_thread_stays_short() -> None:

@@ -11,7 +11,8 @@ import pytest
 from langchain_core.messages import HumanMessage
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 
 from tests.unit.conftest import PAY_5, RunShop, call, calls, pay
 from turngate import attributes, recalling, sending
@@ -464,6 +465,22 @@ async def test_a_thread_takes_one_message_after_the_other(shop: RunShop) -> None
         await client.temporal.get_workflow_handle("thread-1").result()
         with pytest.raises(ClosedError):
             await thread.send("too late")
+
+
+async def test_a_cancelled_thread_ends_with_its_turn(shop: RunShop) -> None:
+    """It does not go on with the next message, which `temporal workflow cancel` would never reach."""
+    async with shop(PAY_5, "done") as client:
+        thread = client.thread("thread-3", "shop")
+        turn = await thread.started(await thread.send("pay acme 5"))
+        await thread.send("and then?")
+        await client.wait(turn)
+        run = client.temporal.get_workflow_handle("thread-3")
+        await run.cancel()
+        with pytest.raises(WorkflowFailureError) as ended:
+            await run.result()
+        assert isinstance(ended.value.cause, CancelledError)
+        assert (await turn.status())["status"] == "cancelled"
+        assert [entry["status"] for entry in await thread.turns()] == ["cancelled", "queued"]
 
 
 async def test_a_message_sent_again_with_its_id_counts_once(shop: RunShop) -> None:
