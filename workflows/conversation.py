@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.contracts import PAGE_LIMIT, Json, Message, Segment, json_size, text_of
 
 _CALLS = ("tool_calls", "invalid_tool_calls")
+_ANSWERS = ("tool", "ToolMessageChunk")
 SAID_LIMIT = 20
 
 
@@ -35,7 +36,7 @@ def repair(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     while position < len(messages):
         message = messages[position]
         position += 1
-        if message.get("type") == "tool":
+        if message.get("type") in _ANSWERS:
             said.dropped(message)
             continue
         fixed.append(message)
@@ -43,7 +44,7 @@ def repair(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
         if message.get("type") not in ("ai", "AIMessageChunk") or not calls:
             continue
         answers: list[Message] = []
-        while position < len(messages) and messages[position].get("type") == "tool":
+        while position < len(messages) and messages[position].get("type") in _ANSWERS:
             answers.append(messages[position])
             position += 1
         for call in calls:

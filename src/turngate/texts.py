@@ -174,4 +174,5 @@ def cut(text: str, limit: int) -> str:
         return text
     mark = f"\n[cut: {{missing}} of {len(raw)} bytes are missing]"
     keep = max(0, limit - len(mark) - 12)
-    return raw[:keep].decode("utf-8", "ignore") + mark.format(missing=len(raw) - keep)
+    kept = raw[:keep].decode("utf-8", "ignore")
+    return kept + mark.format(missing=len(raw) - len(kept.encode()))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from tests.crash.scene import Scene, call, holds, step
-from turngate import TurnHandle
+from tests.crash.scene import Scene, call, holds, step, until
+from turngate import Approval, TurnHandle
 from turngate.contracts import ApprovalStatus
 from turngate.devserver import find_binary
+from turngate.errors import UnknownApprovalError
 
 pytestmark = pytest.mark.server
 
@@ -102,6 +104,26 @@ async def test_reset_to_before_the_models_answer(scene: Scene) -> None:
     await scene.client.decide({one.id: {"type": "reject", "digest": one.digest} for one in (again_b, again_c)})
     await turn.result()
     assert sorted(start.ref for start in scene.effects.starts()) == ["a", "a", "b", "c"]
+
+
+async def test_reset_while_a_subagent_waits(scene: Scene) -> None:
+    """The subagent of the run before is ended: nobody waits for it. The one that takes its place asks anew."""
+    task = {"id": "t1", "name": "task", "args": {"description": "pay a", "subagent_type": "helper"}}
+    scene.spec = replace(scene.spec, helper_script=[_PAY_C, _PAY_C, "helped"])
+    turn = await scene.start(step(task), "done")
+    (before,) = await scene.waiting(turn, "c")
+
+    await _reset(scene, turn, after_activities=1)
+
+    async def raised_anew() -> Approval | None:
+        return next((one for one in await turn.pending() if one.id != before.id), None)
+
+    after = await until(raised_anew, "the approval of the new subagent")
+    with pytest.raises(UnknownApprovalError):
+        await scene.client.approve(before.id)
+    await scene.client.approve(after.id)
+    assert (await turn.result()).output == "done"
+    assert [start.ref for start in scene.effects.starts()] == ["c"]
 
 
 async def _decide_all(scene: Scene, turn: TurnHandle) -> list[str]:

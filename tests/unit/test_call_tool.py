@@ -15,7 +15,7 @@ from pydantic import BaseModel, field_validator
 from temporalio.exceptions import ApplicationError
 
 from tests.unit.fakes import environment, make_agent, pay, read_table
-from turngate import activities
+from turngate import activities, texts
 from turngate.activities import call_tool as call_tool_module
 from turngate.agent import Agent, Registry
 from turngate.contracts import ToolOutcome
@@ -88,6 +88,13 @@ async def test_a_long_result_is_cut_with_a_mark() -> None:
     assert await content("x" * 200_000) == "x" * 200_000
     blocks = [{"type": "text", "text": "y" * 300_000}, {"type": "image", "base64": "A" * 300_000}]
     assert len((await content(blocks)).encode()) <= 262_144
+
+
+def test_the_mark_counts_what_is_missing_to_the_byte() -> None:
+    """Also where the cut falls into the middle of a character."""
+    for limit in range(100, 104):
+        kept, mark = texts.cut("\N{EURO SIGN}" * 100, limit).split("\n")
+        assert mark == f"[cut: {300 - len(kept.encode())} of 300 bytes are missing]"
 
 
 async def test_a_long_result_is_cut_further_where_escaping_triples_it() -> None:
