@@ -111,8 +111,10 @@ class TurnHandle:
             if description.status is not WorkflowExecutionStatus.COMPLETED:
                 raise
             record = (await self.result()).approvals
-        for child in await rpc.listed(self.client, f"ParentWorkflowId = {rpc.quoted(self.id)}"):
-            record += await TurnHandle(self.client, child.id).record()
+        below = rpc.equals("ParentWorkflowId", self.id) or "WorkflowType = 'AgentTurn'"
+        for child in await rpc.listed(self.client, below):
+            if child.parent_id == self.id:
+                record += await TurnHandle(self.client, child.id).record()
         return record
 
     async def messages(self, start: int = 0) -> list[Message]:

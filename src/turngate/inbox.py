@@ -64,7 +64,7 @@ class Filter:
 
     def query(self) -> str:
         """Return the visibility query that narrows the runs down."""
-        waits = [f"{attributes.STATUS.name} = 'waiting'", *self._conditions()]
+        waits = [f"{attributes.STATUS.name} = 'waiting'", *filter(None, self._conditions())]
         # A run without the attribute began before they were registered: it has to be asked.
         return f"{_OPEN} AND (({' AND '.join(waits)}) OR {attributes.STATUS.name} IS NULL)"
 
@@ -81,15 +81,15 @@ class Filter:
         in_time = self.expires_before is None or (ends is not None and ends < self.expires_before)
         return in_time and all(value is None or value in found for value, found in wanted)
 
-    def _conditions(self) -> Iterable[str]:
+    def _conditions(self) -> Iterable[str | None]:
         if self.agent is not None:
-            yield f"{attributes.AGENT.name} = {rpc.quoted(starting.agent_value(self.agent))}"
+            yield rpc.equals(attributes.AGENT.name, starting.agent_value(self.agent))
         if self.thread is not None:
-            yield f"{attributes.THREAD.name} = {rpc.quoted(starting.thread_value(self.thread))}"
+            yield rpc.equals(attributes.THREAD.name, starting.thread_value(self.thread))
         for kind in ("tool", "tag", "reviewer"):
             if (name := getattr(self, kind)) is not None:
-                value = rpc.quoted(starting.waiting_value(kind, name))
-                yield f"({attributes.WAITING.name} = {value} OR {attributes.WAITING.name} = '{MORE_WAITS}')"
+                waits = rpc.equals(attributes.WAITING.name, starting.waiting_value(kind, name))
+                yield waits and f"({waits} OR {attributes.WAITING.name} = '{MORE_WAITS}')"
 
 
 def has_details(approval: Approval) -> bool:
@@ -237,15 +237,16 @@ async def watch(list_all: Callable[[], Awaitable[Listing]], interval: float) -> 
 async def stop_all(client: Client, agent: str, reason: str | None, *, indexed: bool) -> list[tuple[str, str]]:
     """Stop every open turn of an agent; return each turn's id with what it answered."""
     query = _OPEN
-    if indexed:
-        found = f"{attributes.AGENT.name} = {rpc.quoted(starting.agent_value(agent))}"
+    if indexed and (found := rpc.equals(attributes.AGENT.name, starting.agent_value(agent))):
         query += f" AND ({found} OR {attributes.AGENT.name} IS NULL)"
 
     async def stop(run: WorkflowExecution) -> tuple[str, str] | None:
         turn = TurnHandle(client, run.id)
         try:
-            named = run.typed_search_attributes.get(attributes.AGENT) is not None
-            if not named and (await turn.status()).get("agent") != agent:
+            named = run.typed_search_attributes.get(attributes.AGENT)
+            if named is None:
+                named = starting.agent_value((await turn.status()).get("agent") or "")
+            if named != starting.agent_value(agent):
                 return None  # It was found by its type alone.
             return run.id, str((await turn.stop(reason)).get("status", "stopping"))
         except TurngateError as error:

@@ -339,7 +339,7 @@ def _ids(approvals: list[Approval]) -> list[str | None]:
 async def test_the_inbox_lists_all_runs_and_filters_exactly(shop: RunShop) -> None:
     """The oldest run first, then as each run raised them."""
     gate = {
-        "pay": {"allowed_decisions": ["approve", "reject"], "tags": ["money"], "reviewers": ["rev-1"]},
+        "pay": {"allowed_decisions": ["approve", "reject"], "tags": ["money"], "reviewers": ["rev-1", r"CORP\ann"]},
         "read_table": True,
     }
     script = calls(call("c1", "pay", to="a", amount=5), call("c2", "read_table", table="t"))
@@ -354,6 +354,8 @@ async def test_the_inbox_lists_all_runs_and_filters_exactly(shop: RunShop) -> No
         assert _ids(await listed(tool="read_table")) == ["c2", "c2"]
         assert _ids(await listed(tag="money")) == ["c1", "c1"]
         assert _ids(await listed(reviewer="rev-1")) == ["c1", "c1"]
+        # Visibility in an SQL database finds none of these by itself.
+        assert _ids(await listed(reviewer=r"CORP\ann")) == ["c1", "c1"]
         assert _ids(await listed(thread="inbox-thread")) == ["c1", "c2"]
         assert _ids(await listed(tool="no_such_tool")) == []
         first = await client.pending(agent="inbox-shop", limit=3)
