@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from turngate.cli import output
-from turngate.cli.app import COMMANDS, FAILED, GONE, REFUSED, USAGE, app, code_of, run
+from turngate.cli import decide, output
+from turngate.cli.app import COMMANDS, FAILED, GONE, OK, REFUSED, USAGE, app, code_of, run
 from turngate.cli.editing import check, difference, parse
 from turngate.cli.options import UsageError
 from turngate.contracts import Approval, ApprovalContext, Resolution
@@ -58,6 +58,21 @@ def test_wrong_usage_has_a_code_of_its_own_and_says_where_help_is(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith("turngate: ")
+
+
+def test_what_people_say_may_begin_with_a_dash_and_look_like_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken as it is."""
+    sent: list[object] = []
+
+    async def send(ids: tuple[str, ...], decision: dict[str, object], *more: object) -> int:
+        sent.append(decision.get("message", decision.get("value")))
+        return OK
+
+    monkeypatch.setattr(decide, "_decide", send)
+    said = [("reject", "message", "-1 is no amount"), ("respond", "message", "--done--")]
+    said += [("answer", "value", value) for value in ("-x", "-5", "NaN", '{"a": [null]}')]
+    assert [run([command, "t/a-1", f"--{option}", text]) for command, option, text in said] == [OK] * 6
+    assert sent == ["-1 is no amount", "--done--", "-x", -5, "NaN", {"a": [None]}]
 
 
 def test_no_server_is_said_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

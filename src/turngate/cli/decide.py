@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json as json_module
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import Group, Parameter
 
-from turngate.cli.options import HERE, NOBODY, Json, Sender, Server, UsageError, Yes
+from turngate.cli.options import HERE, NOBODY, Json, Sender, Server, UsageError, Words, Yes
 
 if TYPE_CHECKING:
     from turngate.client import TurngateClient
@@ -69,7 +69,7 @@ async def approve(
 
 async def reject(
     *approvals: str,
-    message: str | None = None,
+    message: Words | None = None,
     many: Many = NONE,
     sender: Sender = NOBODY,
     yes: Yes = False,
@@ -90,7 +90,7 @@ async def reject(
 
 
 async def respond(
-    approval: str, /, *, message: str, sender: Sender = NOBODY, json: Json = False, server: Server = HERE
+    approval: str, /, *, message: Words, sender: Sender = NOBODY, json: Json = False, server: Server = HERE
 ) -> int:
     """Answer in place of the tool.
 
@@ -105,7 +105,7 @@ async def respond(
 
 
 async def answer(
-    approval: str, /, *, value: str, sender: Sender = NOBODY, json: Json = False, server: Server = HERE
+    approval: str, /, *, value: Words, sender: Sender = NOBODY, json: Json = False, server: Server = HERE
 ) -> int:
     """Answer the question that a tool asked.
 
@@ -117,10 +117,14 @@ async def answer(
         The answer as JSON; what is no JSON is taken as text.
     """
     try:
-        given: Any = json_module.loads(value)
+        given: Any = json_module.loads(value, parse_constant=_no_json)
     except ValueError:
         given = value
     return await _decide((approval,), {"type": "answer", "value": given}, NONE, sender, True, json, server)
+
+
+def _no_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 async def edit(

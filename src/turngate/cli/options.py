@@ -17,6 +17,8 @@ class UsageError(TurngateError):
     """The command line makes no sense, in a way that only its command can tell."""
 
 
+Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""What people write in their own words, which may begin with a dash."""
 _SERVER = Group("Server", sort_key=90)
 DATA_CONVERTER = "TURNGATE_DATA_CONVERTER"
 
@@ -61,7 +63,7 @@ class Sender:
 
     reviewer: Annotated[str | None, Parameter(env_var="TURNGATE_REVIEWER")] = None
     """Your name for the record; where reviewers are set, a decision without one is refused."""
-    comment: str | None = None
+    comment: Words | None = None
     """A note for the record, which the model does not read."""
     digest: str | None = None
     """The digest of the call that you saw: refused if another one waits."""

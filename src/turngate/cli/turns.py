@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from turngate.cli.options import HERE, Json, Server, UsageError
+from turngate.cli.options import HERE, Json, Server, UsageError, Words
 
 if TYPE_CHECKING:
     from turngate.handles import TurnHandle
@@ -107,7 +107,7 @@ async def stop(
     /,
     *,
     agent: str | None = None,
-    reason: str | None = None,
+    reason: Words | None = None,
     reviewer: Annotated[str | None, Parameter(env_var="TURNGATE_REVIEWER")] = None,
     json: Json = False,
     server: Server = HERE,
