@@ -23,7 +23,7 @@ from turngate.agent import Agent, Registry
 from turngate.contracts import DECISION_LIMIT, KIB, Json, Message, ToolInput, ToolOutcome, Verdict, json_size
 from turngate.judge import Scene, judge
 from turngate.plain import WIRE_LIMIT, cleaned, whole_text, wire_size
-from turngate.toolbox import Toolbox, sentences
+from turngate.toolbox import Toolbox, from_runtime, sentences
 from turngate.tools import CurrentCall, HumanTool, Interrupted, TaskTool, serving
 
 CANCEL_GRACE = 5.0
@@ -114,7 +114,7 @@ class _Work:
         current = self._current()
         try:
             with serving(current):
-                result = await _run(tool, self._tool_call(), self._config(current), current)
+                result = await _run(tool, self._tool_call(tool), self._config(current), current)
         except Interrupted as question:
             return self._question(question.payload)
         except asyncio.CancelledError:
@@ -131,12 +131,14 @@ class _Work:
 
     # --- What the tool is given ---
 
-    def _tool_call(self) -> Json:
+    def _tool_call(self, tool: BaseTool) -> Json:
+        # LangChain would hand on what a model made up for an argument that only the runtime may supply.
+        hidden = from_runtime(tool)
         # An id even where the model gave none: without one LangChain would not make a ToolMessage.
         return {
             "type": "tool_call",
             "name": self.request.name,
-            "args": self.args,
+            "args": {key: value for key, value in self.args.items() if key not in hidden},
             "id": self.request.tool_call_id,
         }
 

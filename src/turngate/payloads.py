@@ -51,7 +51,7 @@ def by_run(payload: Any) -> list[Batch]:
     Raises MalformedError for anything without ids, UnknownApprovalError for an id that names no run, TooLargeError.
     """
     payload = readable(payload)
-    if isinstance(payload.get("decisions"), list) and "approval_id" not in payload:
+    if isinstance(payload.get("decisions"), list) and payload.get("approval_id") is None:
         return _listed(payload)
     if payload.get("approval_id") is not None:
         return [Batch(turn_of(payload["approval_id"]), payload, (payload,))]

@@ -86,6 +86,18 @@ def call_schema(tool: BaseTool) -> Any:
     return tool.args_schema if isinstance(tool.args_schema, dict) else tool.tool_call_schema
 
 
+def from_runtime(tool: BaseTool) -> frozenset[str]:
+    """Return the arguments that only the runtime may supply (`InjectedToolArg`): models are not shown them."""
+    shown = tool.tool_call_schema
+    if not (isinstance(tool.args_schema, type) and isinstance(shown, type)):
+        return frozenset()
+    return frozenset(_fields(tool.args_schema)) - frozenset(_fields(shown))
+
+
+def _fields(model: Any) -> Iterable[str]:
+    return list(model.model_fields if hasattr(model, "model_fields") else model.__fields__)
+
+
 def prepared(schema: Any) -> Prepared:
     """Make a schema ready for the workflow's check. A typed tool takes declared arguments only."""
     if isinstance(schema, type) and is_basemodel_subclass(schema):

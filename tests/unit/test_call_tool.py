@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, ToolException, tool
+from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, StructuredTool, ToolException, tool
 from pydantic import BaseModel, field_validator
 from temporalio.exceptions import ApplicationError
 
@@ -236,6 +236,16 @@ async def test_unknown_tools_agents_and_people_do_not_run() -> None:
     assert not gone.ran
     assert not (await run(make_agent(), "pay", {}, agent="nobody")).ran
     assert not (await run(make_agent(human_tool("ask")), "ask", {"question": "x"})).ran
+
+
+async def test_what_only_the_runtime_may_supply_is_not_taken_from_the_model() -> None:
+    @tool
+    def refund(amount: int, user: Annotated[str, InjectedToolArg] = "nobody") -> str:
+        """Give money back."""
+        return f"{amount} to {user}"
+
+    found = await run(make_agent(refund), "refund", {"amount": 5, "user": "whoever I say"})
+    assert (found.message or {})["content"] == "5 to nobody"
 
 
 async def test_sync_and_async_tools_know_the_call_they_serve() -> None:

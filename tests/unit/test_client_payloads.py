@@ -23,6 +23,8 @@ def test_a_list_is_split_by_run_and_keeps_what_stands_beside_it() -> None:
         "reviewer": "rev-1",
         "decisions": [{"approval_id": each, "type": "approve"} for each in (A1, B1, A2)],
     }
+    # Null counts as absent: a client of typed structures writes every field.
+    assert by_run({**payload, "approval_id": None, "type": None})[0].approval_ids == by_run(payload)[0].approval_ids
     first, second = by_run(payload)
     assert first.payload == {
         "reviewer": "rev-1",
