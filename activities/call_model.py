@@ -27,6 +27,7 @@ from turngate.contracts import (
     Message,
     ModelInput,
     ModelStep,
+    ToolSettings,
     Verdict,
     json_size,
     text_of,
@@ -90,6 +91,7 @@ class CallModel:
             message=message,
             plans=plans,
             schemas=_schemas(agent, tools, message, plans, known=request.schemas_known),
+            tool_settings=_tool_settings(agent, tools, known=request.schemas_known),
             settings=agent.settings(search_attributes=self._search_attributes()),
             output=output.text,
             output_problem=output.problem and texts.cut(output.problem, 4 * KIB),
@@ -181,6 +183,13 @@ def _schemas(
     if agent.allow_tool_change and not known:
         _add_targets(found, tools)
     return found
+
+
+def _tool_settings(agent: Agent, tools: Toolbox, *, known: bool) -> dict[str, ToolSettings]:
+    """Return how each tool is executed that a reviewer may put in the place of another."""
+    if not agent.allow_tool_change or known:
+        return {}
+    return {tool.name: agent.tool_settings(tool) for tool in tools.tools if not isinstance(tool, TaskTool)}
 
 
 def _add_targets(found: dict[str, Json], tools: Toolbox) -> None:

@@ -139,6 +139,7 @@ class AgentTurn(Asked):
         add_usage(state.usage, step.message.get("usage_metadata"))
         if step.settings.allow_tool_change:
             state.schemas.update(step.schemas)
+            state.tool_settings.update(step.tool_settings)
         self.calls.begin(step)
         self.calls.start()
 
@@ -173,7 +174,7 @@ class AgentTurn(Asked):
             if state.output_problem is None:
                 return TurnStatus.COMPLETED
             self._ask_for_another_output(state.output_problem)
-        elif all(call.ran and call.plan.options.return_direct for call in step.calls) and all(
+        elif all(call.ran and self.calls.options_of(call).return_direct for call in step.calls) and all(
             answer.get("status") == "success" for answer in answers
         ):
             return TurnStatus.COMPLETED
@@ -288,7 +289,7 @@ class AgentTurn(Asked):
             metadata=request.metadata,
             stream=request.stream,
             depth=state.depth,
-            schemas_known=bool(state.schemas),
+            schemas_known=bool(state.tool_settings),
         )
 
     def context(self, call_id: str | None) -> ApprovalContext:

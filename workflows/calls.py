@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate import texts
     from turngate.contracts import (
         ARGS_INLINE_LIMIT,
+        TASK_TOOL,
         Approval,
         ApprovalContext,
         ApprovalStatus,
@@ -36,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
         ParentRef,
         ToolInput,
         ToolOutcome,
+        ToolSettings,
         TurnResult,
         TurnStart,
         TurnStatus,
@@ -149,6 +151,14 @@ class Calls:
             digest=plan.digest,
         )
 
+    def options_of(self, call: Call) -> ToolSettings:
+        """How the call is executed as it stands: a tool that a reviewer put in has options of its own."""
+        return self._put_in(call) or call.plan.options
+
+    def _put_in(self, call: Call) -> ToolSettings | None:
+        """The options of the tool that a reviewer put in; None where it is the model's (or recorded without them)."""
+        return None if call.name == call.original_name else self._turn.state.tool_settings.get(call.name)
+
     def _propose(self, call: Call, batch: int, schemas: dict[str, Json]) -> None:
         plan, ledger = call.plan, self._turn.ledger
         if plan.verdict in (Verdict.INVALID, Verdict.DENY):
@@ -195,14 +205,16 @@ class Calls:
         step = self._open_step()
         if not step.batch or len(step.calls) == 1 or call.result is not None:
             return False  # alone in its step, a call is judged when it runs
-        name, judged = call.name, call.judged or call.reviewed
+        name, judged, asked = call.name, call.judged or call.reviewed, call.asked_name or call.original_name
         if call.waits_for:
             settled = self._turn.ledger[call.waits_for].approval.resolution
             if settled is None or settled.edited_action is None:
                 return False
             judged = judged and settled.edited_action["name"] == name
+            if self._turn.state.tool_settings:
+                asked = name
             name = settled.edited_action["name"]
-        return name != call.original_name and not judged
+        return name != asked and not judged
 
     def _any_unjudged(self) -> bool:
         return any(map(self._is_unjudged, self._open_step().calls))
@@ -225,7 +237,7 @@ class Calls:
             self._take(call, outcome)
 
     def _judgement(self, call: Call) -> Awaitable[Any]:
-        options = call.plan.options
+        options = self.options_of(call)
         return workflow.execute_activity(
             "call_tool",
             self._tool_input(call).model_copy(update={"judge_only": True}).compact(),
@@ -259,6 +271,8 @@ class Calls:
         state = self._turn.state
         changeable = state.settings.allow_tool_change and kind is ApprovalType.TOOL
         known = {**(state.schemas if changeable else {}), **(schemas or {})}
+        if call.name != TASK_TOOL:
+            known.pop(TASK_TOOL, None)  # a subagent is started by a call of its own
         item = self._turn.ledger.open(
             plan,
             name=call.name,
@@ -298,9 +312,12 @@ class Calls:
                 call.reviewed = call.edited
             if resolution.type == "edit" and resolution.edited_action:
                 # Who is asked about the other tool may change its arguments without being asked again.
-                call.reviewed = call.reviewed and resolution.edited_action["name"] == call.name
+                name = resolution.edited_action["name"]
+                call.reviewed = call.reviewed and name == call.name
                 call.edited, call.judged = True, call.reviewed
-                call.name, call.args = resolution.edited_action["name"], resolution.edited_action["args"]
+                if name != call.name and self._turn.state.tool_settings:
+                    call.asked_name = call.name
+                call.name, call.args = name, resolution.edited_action["args"]
                 call.digest = digest_of(call.name, call.args)
 
     # --- Running -------------------------------------------------------------------------------------------------
@@ -309,7 +326,8 @@ class Calls:
         self._busy += 1
         try:
             with self._turn.measuring.tool(call):
-                await (self._run_subagent(call) if call.plan.subagent else self._run_tool(call))
+                is_task = call.plan.subagent and self._put_in(call) is None
+                await (self._run_subagent(call) if is_task else self._run_tool(call))
         finally:
             self._busy -= 1
 
@@ -328,7 +346,7 @@ class Calls:
         self._take(call, outcome)
 
     def _activity(self, call: Call) -> Awaitable[Any]:
-        options = call.plan.options
+        options = self.options_of(call)
         return workflow.execute_activity(
             "call_tool",
             self._tool_input(call).compact(),
@@ -355,7 +373,7 @@ class Calls:
             name=call.name,
             args=call.args if inline else None,
             edited=call.edited,
-            original_name=call.original_name,
+            original_name=call.asked_name or call.original_name,
             reviewed=call.reviewed,
             decision=call.decision,
             reviewer=call.reviewer,
@@ -367,7 +385,7 @@ class Calls:
             # Only the rules on another tool ask for it.
             review_also=request.review_also if inline and call.edited else [],
             depth=state.depth,
-            options=call.plan.options,
+            options=self.options_of(call),
         )
 
     def _travels_inline(self, call: Call) -> bool:
@@ -385,19 +403,22 @@ class Calls:
     def _take(self, call: Call, outcome: ToolOutcome) -> None:
         """Take over what the tool did."""
         if outcome.kind == "question":
-            plan = _follow_up(call.plan, ["answer"], [])
+            plan = _follow_up(call.asked_plan or call.plan, ["answer"], [])
             self._ask(call, plan, kind=ApprovalType.QUESTION, question=outcome.question)
         elif outcome.kind == "review" and outcome.plan:
             call.ran = False
             plan = outcome.plan.model_copy(update={"digest": call.plan.digest})
+            if self._turn.state.tool_settings:
+                call.asked_plan = plan
             self._ask(call, plan, batch=self._batch_for_review(), schemas=outcome.schemas)
         else:
             call.ran = outcome.ran
             if outcome.ran:
                 self._record(call, "succeeded" if outcome.succeeded else "failed")
-            if outcome.error is not None and call.plan.options.on_tool_error == "fail":
+            on_tool_error = self.options_of(call).on_tool_error
+            if outcome.error is not None and on_tool_error == "fail":
                 raise ToolFailed(texts.tool_error(call.name, outcome.error))
-            if outcome.error is not None and call.plan.options.on_tool_error == "ask":
+            if outcome.error is not None and on_tool_error == "ask":
                 call.error = outcome.error
                 self._ask_what_happened(call, texts.tool_error(call.name, outcome.error))
                 return
@@ -405,7 +426,7 @@ class Calls:
 
     def _ask_what_happened(self, call: Call, warning: str) -> None:
         self._turn.measuring.recovery(call)
-        plan = _follow_up(call.plan, RECOVERY, [warning])
+        plan = _follow_up(call.asked_plan or call.plan, RECOVERY, [warning])
         self._ask(call, plan, kind=ApprovalType.RECOVERY)
 
     def _record(self, call: Call, outcome: str) -> None:

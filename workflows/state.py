@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         Recorded,
         Segment,
         StepSettings,
+        ToolSettings,
         TurnRequest,
         TurnStart,
         json_size,
@@ -49,6 +50,10 @@ class Call(Recorded):
     args: Json = Field(default_factory=dict)
     digest: str = ""
     edited: bool = False
+    asked_name: str = ""
+    """The tool that was put up when a reviewer changed it to another."""
+    asked_plan: CallPlan | None = None
+    """Under what the other tool was put up: the people who are asked about what comes of it."""
     reviewed: bool = False
     judged: bool = False
     """The policy has spoken about another tool that a reviewer put in: it may run when its batch does."""
@@ -96,6 +101,8 @@ class TurnState(Recorded):
     repairs: list[str] = Field(default_factory=list)
     schemas: dict[str, Json] = Field(default_factory=dict)
     """The argument schema of every tool, where an edit may change the tool; recorded once a turn."""
+    tool_settings: dict[str, ToolSettings] = Field(default_factory=dict)
+    """How each of them is executed."""
     settings: StepSettings = Field(default_factory=StepSettings)
     step: Step | None = None
     step_began: datetime | None = None

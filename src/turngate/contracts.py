@@ -279,13 +279,14 @@ class ModelStep(Recorded):
     """What `call_model` returns: the AI message and one plan per call. Recorded in history; this is the authority.
 
     `schemas` has the prepared argument schema (JSON Schema) of each tool that may be edited to: those of the gated
-    calls, and of all tools where the tool may change.
+    calls, and of all tools where the tool may change; then `tool_settings` says how each of those is executed.
     """
 
     protocol: int = PROTOCOL
     message: Message = Field(default_factory=dict)
     plans: list[CallPlan] = Field(default_factory=list)
     schemas: dict[str, Json] = Field(default_factory=dict)
+    tool_settings: dict[str, ToolSettings] = Field(default_factory=dict)
     settings: StepSettings = Field(default_factory=StepSettings)
     output: str | None = None
     """The JSON of a final answer that fits the agent's output schema."""
@@ -329,6 +330,7 @@ class ToolInput(Recorded):
     args: Json | None = None
     edited: bool = False
     original_name: str = ""
+    """The tool that the last reviewer saw: for another one the policy may want a review of its own."""
     reviewed: bool = False
     """The edited call itself was put up and approved, so the policy's `review` is not asked again."""
     judge_only: bool = False

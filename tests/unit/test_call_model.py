@@ -14,7 +14,7 @@ from turngate import activities
 from turngate.activities import conversation
 from turngate.activities.model_client import without_retries
 from turngate.agent import Agent, Registry
-from turngate.contracts import MAX_DEPTH, ModelStep, Segment, Verdict
+from turngate.contracts import MAX_DEPTH, ModelStep, Segment, ToolSettings, Verdict
 
 HUMAN = {"type": "human", "content": "go"}
 
@@ -180,7 +180,9 @@ async def test_schemas_of_all_tools_are_recorded_once_where_the_tool_may_change(
         return make_agent(model=FakeModel(answers=[calls(("pay", {"to": "a", "amount": 1}))]), allow_tool_change=True)
 
     assert list((await step(agent())).schemas) == ["pay", "read_table"]
-    assert list((await step(agent(), schemas_known=True)).schemas) == []
+    assert (await step(agent())).tool_settings == {"pay": ToolSettings(), "read_table": ToolSettings()}
+    known = await step(agent(), schemas_known=True)
+    assert (known.schemas, known.tool_settings) == ({}, {})
 
 
 async def test_tools_that_can_not_be_loaded_are_worth_a_retry() -> None:
