@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,7 +56,7 @@ def build_worker(
     `options` go to `temporalio.worker.Worker` and beat our defaults; workflows, activities and interceptors among
     them are kept beside ours. With `deployment` and `build_id` the worker takes part in Worker Versioning:
     `auto_upgrade` moves a paused turn to the newest build (Turngate's workflow code is made for that), `pinned` keeps
-    it on the build that started it, which then must stay up.
+    it on the build that started it, which then must stay up. Without them, the build is Turngate's version.
 
     The given client is never changed. Raises ConfigError for options that don't go together.
     """
@@ -67,11 +68,13 @@ def build_worker(
     if not agents:
         raise ConfigError("a worker without agents has nothing to do: give at least one Agent")
     defaults = {**_DEFAULTS, "max_cached_workflows": cache_size(memory_limit())}
+    if "deployment_config" not in options:
+        defaults |= _versioned(deployment, build_id, versioning)
     return Worker(
         client,
         task_queue=task_queue,
         plugins=[*plugins, TurngatePlugin(agents, notifiers=notifiers)],
-        **{**defaults, **_versioned(deployment, build_id, versioning), **options},
+        **{**defaults, **options},
     )
 
 
@@ -123,7 +126,9 @@ _DEFAULTS: Mapping[str, Any] = {
 
 def _versioned(deployment: str | None, build_id: str | None, versioning: Versioning) -> dict[str, Any]:
     if deployment is None and build_id is None:
-        return {}
+        # The SDK's default is a hash over all modules of the process, half a second of every start. History then says
+        # which code ran a task: there is no other than Turngate's in the workflows.
+        return {"build_id": f"turngate-{metadata.version('turngate')}"}
     if deployment is None or build_id is None:
         raise ConfigError("'deployment' and 'build_id' go together: give both, or neither")
     try:

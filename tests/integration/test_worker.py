@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,9 @@ async def test_defaults_suit_long_pauses(client: Client, queue: str) -> None:
     assert config["max_heartbeat_throttle_interval"] == timedelta(seconds=1)
     assert config["disable_payload_error_limit"] is False
     assert config["max_cached_workflows"] == cache_size(memory_limit())
+    assert config["build_id"] == f"turngate-{version('turngate')}", (
+        "not the SDK's hash over all modules, which takes long"
+    )
     mine = build_worker(client, [agent()], task_queue=f"{queue}-2", max_cached_workflows=7).config()
     assert mine["max_cached_workflows"] == 7
 
