@@ -232,6 +232,9 @@ class Calls:
             self._busy -= 1
         earlier = [other for other in self._open_step().calls if other.number < call.number]
         await workflow.wait_condition(lambda: not any(map(self._is_unjudged, earlier)))
+        self._take_judgement(call, outcome)
+
+    def _take_judgement(self, call: Call, outcome: ToolOutcome) -> None:
         call.judged = True
         if outcome.kind != "cleared":
             self._take(call, outcome)
@@ -443,6 +446,8 @@ class Calls:
     # --- Subagents -----------------------------------------------------------------------------------------------
 
     async def _run_subagent(self, call: Call) -> None:
+        if call.edited and call.plan.judge_edits and not await self._may_start(call):
+            return
         call.ran = True
         child_id = f"{workflow.info().workflow_id}/task-{call.number}"
         self._turn.children[call.number] = child_id
@@ -460,6 +465,16 @@ class Calls:
             self._finish_subagent(call, text, ok=completed)
         finally:
             self._turn.children.pop(call.number, None)
+
+    async def _may_start(self, call: Call) -> bool:
+        """Ask the rules about a changed task: they bind reviewers too. Where they forbid it, the call is answered."""
+        try:
+            self._take_judgement(call, ToolOutcome.model_validate(await self._judgement(call)))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            call.result = _answer(call, texts.tool_error(call.name, "its rules could not be asked"), ok=False)
+        return call.result is None
 
     def _child(self, call: Call, child_id: str) -> Awaitable[Any]:
         state = self._turn.state

@@ -253,6 +253,8 @@ class CallPlan(Recorded):
     repeat_rejected: Literal["ask", "deny"] = "ask"
     max_rejections: int = 5
     subagent: str | None = None
+    judge_edits: bool = False
+    """The rules are asked about a changed task before its subagent starts: no `call_tool` does it."""
     human: bool = False
     options: ToolSettings = Field(default_factory=ToolSettings)
 

@@ -127,6 +127,7 @@ class _Case:
         }
         if isinstance(self.tool, TaskTool):
             found["subagent"] = self.agent.subagents[self.call["args"]["subagent_type"]].key
+            found["judge_edits"] = True
         if ruling.verdict is Verdict.DENY:
             found["message"] = _told(texts.denied(self.tool.name, ruling.reason))
         if ruling.verdict is Verdict.REVIEW:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -32,6 +32,7 @@ from turngate.errors import (
 )
 from turngate.events import Event
 from turngate.handles import pending_of
+from turngate.policy import Deny, PolicyContext
 from turngate.testing import ScriptedModel, dev_server
 from turngate.worker import build_worker
 
@@ -221,6 +222,28 @@ async def test_a_subagents_approvals_are_the_turns(shop: RunShop) -> None:
         assert (await waiting.turn.result()).output == "done"
         record = await until(waiting.turn.record, bool)
         assert [each.id for each in record] == [approval.id]
+
+
+async def test_a_task_that_a_reviewer_changed_is_judged_too(shop: RunShop) -> None:
+    """The rules bind reviewers: a subagent that they forbid does not start."""
+    subs = [
+        {"name": name, "description": "works", "model": ScriptedModel([f"{name} done"]), "tools": []}
+        for name in ("worker", "admin")
+    ]
+
+    def policy(context: PolicyContext) -> Any:
+        return Deny("not for you") if context.args.get("subagent_type") == "admin" else True
+
+    tasks = calls(*(call(id_, "task", description="do", subagent_type="worker") for id_ in ("t1", "t2")))
+    async with shop(tasks, "done", name="boss", subagents=subs, policy=policy) as client:
+        waiting = await paused(client, "boss")
+        first, second = waiting.approvals
+        await client.edit(first.id, {"description": "do", "subagent_type": "admin"})
+        await client.edit(second.id, {"description": "do more", "subagent_type": "worker"})
+        answers = [message for message in (await waiting.turn.result()).messages or [] if message["type"] == "tool"]
+        assert [answer["status"] for answer in answers] == ["error", "success"]
+        assert "not for you" in answers[0]["content"]
+        assert "worker done" in answers[1]["content"]
 
 
 # --- Deciding -------------------------------------------------------------------------------------------------------
