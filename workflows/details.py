@@ -78,8 +78,8 @@ class Waiting:
         if approval.reviewers or approval.quorum.required > 1:
             answer["reviewer"] = "YOUR NAME"
         if kind == "edit":
-            args = proposal.args if proposal else approval.args
-            answer["edited_action"] = {"name": approval.name, "args": args}
+            name, args = (proposal.name, proposal.args) if proposal else (approval.name, approval.args)
+            answer["edited_action"] = {"name": name or approval.name, "args": args}
         if self.signed:
             answer["token"] = "YOUR SIGNATURE"
         return answer | _PLACEHOLDERS.get(kind, {})
@@ -222,8 +222,10 @@ def _facts(one: Waiting) -> str:
         facts.append(f"The same call was rejected before, as {code(approval.repeat_of)}")
     if approval.tags:
         facts.append(f"Tags: {line(_cut(', '.join(approval.tags), 200))}")
-    if approval.proposal:
-        facts.append(f"These arguments are proposed by {line(approval.proposal.by or 'somebody')}, not by the model")
+    if proposal := approval.proposal:
+        other = proposal.name not in ("", approval.name)
+        what = f"**{line(proposal.name)}** with these arguments is" if other else "These arguments are"
+        facts.append(f"{what} proposed by {line(proposal.by or 'somebody')}, not by the model")
     if approval.votes and approval.quorum.required > 1:
         facts.append(f"Agreed so far: {line(_cut(', '.join(vote.reviewer or '?' for vote in approval.votes), 200))}")
     if approval.expires_at:

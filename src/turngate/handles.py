@@ -99,23 +99,26 @@ class TurnHandle:
         return [Approval.model_validate(entry) for page in pages for entry in page.get("approvals", [])]
 
     async def record(self) -> list[Approval]:
-        """Return the record of this turn and of its subagents, ended ones included.
+        """Return the record of this turn (or of a thread's turns) and of its subagents, ended ones included.
 
-        Of a turn that has completed also where no worker answers. Subagents are found by visibility, which lags a
-        moment behind.
+        Of a turn that has completed also where no worker answers. Subagents, and the turns of a thread, are found by
+        visibility, which lags a moment behind.
         """
-        try:
-            record = await self.approvals()
-        except NoWorkerError:
-            description = await rpc.described(self.client, self.id)
-            if description.status is not WorkflowExecutionStatus.COMPLETED:
-                raise
-            record = (await self.result()).approvals
+        description = await rpc.described(self.client, self.id)
+        record = [] if description.workflow_type == "AgentThread" else await self._own_record(description.status)
         below = rpc.equals("ParentWorkflowId", self.id) or "WorkflowType = 'AgentTurn'"
         for child in await rpc.listed(self.client, below):
             if child.parent_id == self.id:
                 record += await TurnHandle(self.client, child.id).record()
         return record
+
+    async def _own_record(self, status: WorkflowExecutionStatus | None) -> list[Approval]:
+        try:
+            return await self.approvals()
+        except NoWorkerError:
+            if status is not WorkflowExecutionStatus.COMPLETED:
+                raise
+            return (await self.result()).approvals
 
     async def messages(self, start: int = 0) -> list[Message]:
         """Return the conversation from message `start` on, as the JSON of LangChain's messages.

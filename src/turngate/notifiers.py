@@ -15,6 +15,7 @@ import hmac
 import http.client
 import json
 import re
+import shlex
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -201,25 +202,32 @@ def subject(notification: Notification) -> str:
     line = _SUBJECTS[notification.kind].format(
         name=approval.name, status=approval.status.value, by=f" by {by}" if by else ""
     )
-    return f"{approval.context.agent}: {line}"
+    return " ".join(f"{approval.context.agent}: {line}".split())
 
 
 def text(notification: Notification) -> str:
     """Return what a reviewer needs to know, and how to answer, as plain text."""
-    approval = notification.approval
-    arguments = json.dumps(approval.args, ensure_ascii=False, indent=2)
-    if len(arguments) > TEXT_LIMIT:
-        arguments = f"{arguments[:TEXT_LIMIT]} … ({len(arguments)} characters in all)"
+    approval, proposal = notification.approval, notification.approval.proposal
+    command = f"turngate show {shlex.quote(approval.id)}"
     lines = [
         approval.description[:TEXT_LIMIT],
-        f"Arguments: {arguments}",
-        f"Question: {json.dumps(approval.question, ensure_ascii=False)[:TEXT_LIMIT]}" if approval.question else "",
+        f"Arguments: {_arguments(approval.args)}",
+        f"In its place {proposal.by or 'somebody'} proposes: {proposal.name or approval.name}"
+        f" {_arguments(proposal.args)}"
+        if proposal
+        else "",
+        f"Question: {_arguments(approval.question)}" if approval.type == "question" else "",
         "\n".join(f"Warning: {warning}" for warning in approval.warnings),
         f"Reviewers: {', '.join(approval.reviewers)}" if approval.reviewers else "",
         f"Until: {approval.expires_at:%Y-%m-%d %H:%M} UTC" if approval.expires_at and notification.replies else "",
-        f"Look at it and decide: turngate show {approval.id}" if notification.replies else f"Approval: {approval.id}",
+        f"Look at it and decide: {command}" if notification.replies else f"Approval: {approval.id}",
     ]
     return "\n\n".join(line for line in lines if line)
+
+
+def _arguments(value: Any) -> str:
+    written = json.dumps(value, ensure_ascii=False, indent=2)
+    return written if len(written) <= TEXT_LIMIT else f"{written[:TEXT_LIMIT]} … ({len(written)} characters in all)"
 
 
 # --- The receiver's side ----------------------------------------------------------------------------------------------
@@ -266,9 +274,11 @@ def _host(url: str) -> str:
 
 
 def _replies(approval: Approval) -> list[Json]:
-    digest = approval.proposal.digest if approval.proposal else approval.digest
+    name, args, digest = approval.name, approval.args, approval.digest
+    if proposal := approval.proposal:
+        name, args, digest = proposal.name or name, proposal.args, proposal.digest
     given: dict[str, Json] = {
-        "edit": {"edited_action": {"name": approval.name, "args": approval.args}},
+        "edit": {"edited_action": {"name": name, "args": args}},
         "respond": {"message": ""},
         "answer": {"value": None},
     }

@@ -31,6 +31,9 @@ RPC_LIMIT = timedelta(seconds=10)
 
 _UNREADABLE = ("Unknown payload encoding", "[TMPRL1105]", "[TMPRL1106]")
 _UNSEARCHABLE = re.compile(r'[\x00-\x1f\x7f"\\]')
+_NO_HANDLER = "expected but not found"
+"""What the SDK's workers answer where a run of another type is asked. A thread keeps no approvals, and the id of its
+turn looks like that of an approval in it."""
 _NO_ANSWER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 
@@ -100,6 +103,8 @@ def explained(turn_id: str) -> Iterator[None]:
         reraise_cancellation()
         raise no_worker(turn_id) from error
     except WorkflowQueryFailedError as error:
+        if _NO_HANDLER in error.message:
+            raise _of_another_type(turn_id) from error
         raise ServerError(f"run {turn_id!r} does not answer: {error.message}") from error
 
 
@@ -152,6 +157,8 @@ def refusal(error: WorkflowUpdateFailedError, turn_id: str) -> TurngateError:
         return RefusedError.of(refusals)
     if cause.type == "AcceptedUpdateCompletedWorkflow":
         return refuse("closed", f"run {turn_id!r} ended before it could answer")
+    if _NO_HANDLER in cause.message:
+        return _of_another_type(turn_id)
     if cause.type in REFUSALS:
         return refuse(cause.type, cause.message)
     return ServerError(f"run {turn_id!r} does not take this request: {cause.message}")
@@ -176,6 +183,12 @@ def _gone(error: RPCError, turn_id: str) -> RefusedError:
     if "already completed" in error.message:
         return refuse("closed", f"run {turn_id!r} has ended, so nothing was changed")
     return refuse("unknown_approval", f"there is no run {turn_id!r}: check the id and the namespace")
+
+
+def _of_another_type(turn_id: str) -> RefusedError:
+    return refuse(
+        "unknown_approval", f"there is no such thing in run {turn_id!r}, which is of another type: check the id"
+    )
 
 
 def _refusals(cause: ApplicationError) -> list[Refusal]:

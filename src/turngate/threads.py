@@ -179,5 +179,5 @@ class ThreadHandle:
             return await sending.request(self.client, self.id, "send", request, update_id=update_id)
         except UnknownApprovalError as error:
             raise ConfigError(
-                f"there is no thread {self.id!r} yet: name the agent that it is with, client.thread(id, agent=...)"
+                f"there is no thread {self.id!r} yet: name the agent that it is with (agent=..., or --agent)"
             ) from error

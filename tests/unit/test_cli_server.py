@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import PAY_5, RunShop, call, calls
-from turngate.cli.app import run
+from turngate.cli.app import GONE, OK, run
 from turngate.client import Paused, TurngateClient
 from turngate.devserver import DevServer
 
@@ -142,6 +142,11 @@ async def test_talking_in_a_thread(shop: RunShop, cli: Cli) -> None:
         code, shown = await cli("send", "cli-thread", "hello", "--agent", "talker", "--wait")
         assert (code, shown.strip().splitlines()[-1]) == (0, "hello to you")
         assert (await cli("rules", "cli-thread"))[1].strip() == "No decision is remembered."
+        # The id of its turn looks like that of an approval of the thread, which keeps none.
+        assert "completed, agent talker" in (await cli("show", "cli-thread/turn-1"))[1]
+        assert (await cli("show", "cli-thread/turn-2"))[0] == GONE
+        assert (await cli("approve", "cli-thread/turn-1"))[0] == GONE
+        assert (await cli("audit", "cli-thread"))[0] == OK
         await client.thread("cli-thread").close()
         code, shown = await cli("watch", "cli-thread")
         told = ["cli-thread/turn-1", "human: hello", "step 1", "ai: hello to you", "completed"]

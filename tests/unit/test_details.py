@@ -109,6 +109,14 @@ def test_quorum_and_proposal() -> None:
     assert answers(text)["approve"]["digest"] == "e" * 16
 
 
+def test_a_proposal_of_another_tool_names_it() -> None:
+    """Two tools may take the same arguments."""
+    one = waiting(proposal=Proposal(name="refund", args={"to": "acme", "amount": 3}, digest="e" * 16, by="ann"))
+    text = page([one], [])
+    assert "**refund** with these arguments is proposed by ann" in text
+    assert answers(text)["edit"]["edited_action"] == {"name": "refund", "args": {"to": "acme", "amount": 3}}
+
+
 def test_question_recovery_and_people_as_tools() -> None:
     """Other approvals say in their own words what an answer does."""
     question = waiting(type=ApprovalType.QUESTION, question={"ask": "which?"}, allowed_decisions=["answer", "reject"])

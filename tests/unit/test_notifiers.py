@@ -17,7 +17,7 @@ from tests.unit.fakes import make_agent
 from turngate import notifiers
 from turngate.activities.notify import Notify, checked
 from turngate.agent import Registry
-from turngate.contracts import Approval, ApprovalContext, Json, Proposal, Resolution
+from turngate.contracts import Approval, ApprovalContext, ApprovalStatus, Json, Proposal, Resolution
 from turngate.errors import ConfigError, NotifierError
 from turngate.notifiers import AppriseNotifier, Notification, WebhookNotifier, check_signature
 
@@ -116,9 +116,20 @@ def test_replies_are_decisions() -> None:
 
 
 def test_replies_mean_what_is_proposed_now() -> None:
-    """With an edit proposed for a quorum, an answer carries the digest of the proposal."""
-    told = notification(proposal=Proposal(digest="f" * 16, args={"amount": 1}))
+    """With an edit proposed for a quorum, an answer carries the digest of the proposal; people read what it is."""
+    told = notification(proposal=Proposal(digest="f" * 16, name="refund", args={"amount": 1}, by="bob"))
     assert {one["digest"] for one in told.replies} == {"f" * 16}
+    assert told.replies[1]["edited_action"] == {"name": "refund", "args": {"amount": 1}}
+    assert 'bob proposes: refund {\n  "amount": 1\n}' in notifiers.text(told)
+
+
+def test_ids_and_names_of_any_kind_do_no_harm() -> None:
+    """A command to paste holds one word for the id, a subject is one line, and 0 is a question."""
+    told = notification(id="a; b/abc123-1", type="question", question=0)
+    assert "turngate show 'a; b/abc123-1'" in notifiers.text(told)
+    assert "Question: 0" in notifiers.text(told)
+    settled = notification("resolved", status=ApprovalStatus.REJECTED, resolution=Resolution(reviewer="ann\nBcc: bob"))
+    assert notifiers.subject(settled).splitlines() == ["books: pay was rejected by ann Bcc: bob"]
 
 
 @pytest.mark.parametrize("kind", ["resolved", "expired", "cancelled"])

@@ -139,9 +139,9 @@ def _parts(approval: Approval) -> Iterable[Any]:
     if approval.question is not None:
         yield Text("\nQuestion\n" + pretty(approval.question))
     yield Text("\nArguments\n" + pretty(approval.args))
-    if approval.proposal is not None:
-        by = approval.proposal.by or "somebody"
-        yield Text(safe(f"\nProposed by {by}, digest {approval.proposal.digest}\n") + pretty(approval.proposal.args))
+    if (proposal := approval.proposal) is not None:
+        heading = f"{proposal.by or 'somebody'} proposes {proposal.name or approval.name}, digest {proposal.digest}"
+        yield Text(safe(f"\n{heading}\n") + pretty(proposal.args))
     for vote in approval.votes:
         comment = f": {vote.comment}" if vote.comment else ""
         yield Text(safe(f"{vote.reviewer or 'somebody'} voted {vote.type} {ago(vote.at)}{comment}"))

@@ -146,7 +146,7 @@ async def audit(turn: str, /, *, json: Json = False, server: Server = HERE) -> N
     Parameters
     ----------
     turn
-        The id of the turn.
+        The id of a turn, or of a thread with all its turns.
     """
     from turngate.cli import output
 
