@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, time
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, WithJsonSchema
 
 from turngate.schemas import check
 from turngate.toolbox import prepared
@@ -33,6 +34,17 @@ def test_a_model_that_holds_itself_takes_its_own_fields_and_no_others() -> None:
     assert fits(Folder, {"name": "a", "inside": [{"name": "b"}]})
     assert not fits(Folder, {"name": "a", "inside": [{"name": "b", "size": 1}]})
     assert not fits(Folder, {"name": "a", "size": 1})
+
+
+def test_a_pattern_that_looks_around_does_not_take_edits_away() -> None:
+    """Pydantic 2.12 writes such a one for Decimal, the type of money."""
+
+    class Payment(BaseModel):
+        amount: Annotated[Decimal, WithJsonSchema({"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?\d*$"})]
+        pattern: str = ""
+
+    assert fits(Payment, {"amount": "5", "pattern": "(?=x)"})
+    assert not fits(Payment, {"amount": 5})
 
 
 @pytest.mark.parametrize(
