@@ -55,6 +55,8 @@ with workflow.unsafe.imports_passed_through():
 RECOVERY = ["approve", "respond", "reject"]
 INLINE_BUDGET = 512 * 1024
 """Bytes of arguments that one server task may carry inline; what is over goes by reference."""
+AT_ONCE = 1000
+"""Calls under way together; the others follow. The server fails the task, for ever, that would open more than 2,000."""
 
 
 class ToolFailed(Exception):
@@ -80,6 +82,7 @@ class Calls:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._busy = 0
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._task = -1
         self._inline = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -223,7 +226,8 @@ class Calls:
         """Ask what the rules say of the other tool; what is to be reviewed is put up in the order of the calls."""
         self._busy += 1
         try:
-            outcome = ToolOutcome.model_validate(await self._judgement(call))
+            async with self._slots:
+                outcome = ToolOutcome.model_validate(await self._judgement(call))
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -328,11 +332,15 @@ class Calls:
     async def _run(self, call: Call) -> None:
         self._busy += 1
         try:
-            with self._turn.measuring.tool(call):
-                is_task = call.plan.subagent and self._put_in(call) is None
-                await (self._run_subagent(call) if is_task else self._run_tool(call))
+            async with self._slots:
+                await self._run_now(call)
         finally:
             self._busy -= 1
+
+    async def _run_now(self, call: Call) -> None:
+        with self._turn.measuring.tool(call):
+            is_task = call.plan.subagent and self._put_in(call) is None
+            await (self._run_subagent(call) if is_task else self._run_tool(call))
 
     async def _run_tool(self, call: Call) -> None:
         call.ran = True
