@@ -257,6 +257,11 @@ class Agent:
     def _check_arguments(self, place: str, key: str, config: InterruptOnConfig) -> None:
         if config.args_schema is not None and (warning := prepared(config.args_schema).warning):
             raise ConfigError(f"{place}.args_schema: {warning}")
+        self._check_declared(place, key, config)
+        if config.editable_args is not None and "edit" not in config.allowed_decisions:
+            raise ConfigError(f"{place}: 'editable_args' means nothing without 'edit' in 'allowed_decisions'")
+
+    def _check_declared(self, place: str, key: str, config: InterruptOnConfig) -> None:
         matched = interrupts.matching(key, self._toolbox.names)
         declared = [self._toolbox.arguments(name) for name in matched]
         if not matched or None in declared:

@@ -46,6 +46,7 @@ REVIEWED = {"allowed_decisions": ["approve", "reject"]}
             ["pay", "on_timeout", "respond"],
         ),
         ({"interrupt_on": {"pay": {**REVIEWED, "editable_args": ["amuont"]}}}, ["pay", "amuont", "amount"]),
+        ({"interrupt_on": {"pay": {**REVIEWED, "editable_args": ["amount"]}}}, ["pay", "editable_args", "edit"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "secret_args": ["pin"]}}}, ["pay", "secret_args", "pin"]),
         ({"interrupt_on": {"pay": {**REVIEWED, "args_schema": {"type": 7}}}}, ["pay", "args_schema"]),
         ({"policy": "review"}, ["policy", "review"]),
