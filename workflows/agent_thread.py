@@ -39,6 +39,9 @@ with workflow.unsafe.imports_passed_through():
     from turngate.workflows.state import pack_json, unpack_json
 
 INPUT_LIMIT = 2 * 1024 * 1024
+REQUESTS_KEPT = 100
+"""Messages whose request is remembered, so that one that is sent again counts once. The server forgets them with each
+run of the thread."""
 SEND = (
     'Say something: {"message": "...", "on_busy"?: "queue" | "refuse" | "stop", "requested_by"?: "you"}.'
     " A message never decides about a waiting call."
@@ -52,6 +55,8 @@ class ThreadTurn(Recorded):
     turn_id: str = ""
     status: str = "queued"
     asked: Json = Field(default_factory=dict)
+    request: str = ""
+    """The id of the update that brought the message."""
 
 
 class ThreadState(Recorded):
@@ -219,6 +224,8 @@ class AgentThread:
     async def send(self, raw: RawValue) -> Json:
         """Take a message; its turn starts now, or when the turns before it have ended."""
         await workflow.wait_condition(lambda: self.begun)
+        if (known := self._sent_before()) is not None:
+            return {"turn": known.n, "turn_id": known.turn_id, "queued": known.status == "queued"}
         message = ThreadMessage.model_validate(payloads.read(raw))
         queued, first = self._busy(), self._first()
         n = len(self.state.turns) + 1
@@ -226,8 +233,11 @@ class AgentThread:
             n=n,
             turn_id=f"{workflow.info().workflow_id}/turn-{n}",
             asked=message.model_dump(mode="json", exclude_defaults=True),
+            request=_request_id(),
         )
         self.state.turns.append(turn)
+        for forgotten in self.state.turns[-REQUESTS_KEPT - 1 : -REQUESTS_KEPT]:
+            forgotten.request = ""
         del self._coming[:1]
         if first is not None and self._how(message) == "stop":
             await self._tell(first, "stop", {"reason": "a new message came"})
@@ -241,6 +251,8 @@ class AgentThread:
             first = error.errors(include_url=False, include_input=False)[0]
             path = [part for part in first["loc"] if isinstance(part, (str, int))]
             raise refuse("malformed", f"{'.'.join(map(str, path))}: {first['msg']}", *path) from None
+        if self._sent_before() is not None:
+            return
         if self.state.closing:
             raise refuse("closed", "this thread was closed: start a new one")
         if (self._busy() or self._coming) and self._how(message) == "refuse":
@@ -249,6 +261,11 @@ class AgentThread:
         asked = message.model_dump(mode="json", exclude_defaults=True)
         self._has_room(asked)
         self._coming.append(asked)
+
+    def _sent_before(self) -> ThreadTurn | None:
+        """The turn of the message that this update brings once more: its sender has lost the first answer."""
+        request = _request_id()
+        return next((turn for turn in self.state.turns[-REQUESTS_KEPT:] if request and turn.request == request), None)
 
     def _has_room(self, asked: Json) -> None:
         """Refuse what the queue can't hold: it goes along whenever the thread goes over into a new run."""
@@ -371,6 +388,11 @@ class AgentThread:
         """Return the id of the open turn."""
         running = [turn.turn_id for turn in self.state.turns if turn.status == "running"]
         return {"approvals": [], "children": running, "start": 0, "next": None}
+
+
+def _request_id() -> str:
+    info = workflow.current_update_info()
+    return info.id if info else ""
 
 
 def _listed(turn: ThreadTurn) -> Json:

@@ -18,6 +18,8 @@ with workflow.unsafe.imports_passed_through():
 INPUT_LIMIT = 2 * 1024 * 1024
 ID_LIMIT = 800
 """Bytes of a turn's id. The server takes 1,000, and a child's id is its parent's with something behind it."""
+CHILD_ID_LIMIT = 960
+"""Bytes of the id of a subagent's turn, or of a thread's."""
 
 
 def read_start(raw: Any) -> tuple[TurnStart, TurnState | None]:
@@ -52,8 +54,9 @@ def _fit_to_start(info: workflow.Info) -> None:
     """Raise RefusedError for a start that no later step could repair."""
     if info.cron_schedule:
         raise refuse("malformed", "a turn runs once: start it from a schedule, without cron")
-    if len(info.workflow_id.encode()) > ID_LIMIT:
-        raise refuse("too_large", f"its id has more than {ID_LIMIT} bytes, which leaves no room for those of subagents")
+    limit = CHILD_ID_LIMIT if info.parent else ID_LIMIT
+    if len(info.workflow_id.encode()) > limit:
+        raise refuse("too_large", f"its id has more than {limit} bytes, which leaves no room for those of subagents")
 
 
 def problems(error: ValidationError) -> str:

@@ -516,6 +516,7 @@ class Calls:
 
     def _finish_subagent(self, call: Call, text: str, *, ok: bool) -> None:
         self._record(call, "succeeded" if ok else "failed")
+        text = texts.cut(text, self.options_of(call).max_result_bytes)
         call.result = _answer(call, self._noticed(call, text), ok=ok)
 
     def _noticed(self, call: Call, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from turngate.contracts import PAGE_LIMIT, QUEUE_BYTES, QUEUE_LIMIT, TURNS_LISTED, Json, json_size
 from turngate.errors import BusyError
-from turngate.workflows.agent_thread import AgentThread, ThreadTurn
+from turngate.workflows.agent_thread import REQUESTS_KEPT, AgentThread, ThreadTurn
 
 
 def thread(statuses: list[str], asked: Json | None = None) -> AgentThread:
@@ -99,6 +100,22 @@ async def test_a_turn_that_is_about_to_start_is_stopped_when_it_has(monkeypatch:
     assert run.signals == [("stop", {"reason": "no"})] * 2
     first.status, second.status, told._open = "completed", "running", None
     assert await stopping[1] == {"status": "stopping"}
+
+
+async def test_a_message_sent_again_after_the_thread_went_over_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server forgets the ids of updates with each run; the thread remembers the last ones."""
+    monkeypatch.setattr(workflow, "wait_condition", _until)
+    monkeypatch.setattr(workflow, "info", lambda: SimpleNamespace(workflow_id="th"))
+    monkeypatch.setattr(workflow, "current_update_info", lambda: SimpleNamespace(id=f"send-{number}"))
+    taken = thread([])
+    taken.begun = True
+    for number in range(REQUESTS_KEPT + 1):
+        assert (await taken.send(_raw({"message": "hi"})))["turn"] == number + 1
+    ask(taken, on_busy="refuse")
+    again = await taken.send(_raw({"message": "hi", "on_busy": "stop"}))
+    assert again == {"turn": REQUESTS_KEPT + 1, "turn_id": f"th/turn-{REQUESTS_KEPT + 1}", "queued": True}
+    assert len(taken.state.turns) == REQUESTS_KEPT + 1
+    assert [turn.request for turn in taken.state.turns[:2]] == ["", "send-1"]
 
 
 def test_status_of_a_long_thread_stays_short() -> None:
