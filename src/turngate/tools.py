@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.tools import BaseTool
+from langchain_core.utils.pydantic import is_basemodel_subclass
 
 from turngate.contracts import TASK_TOOL, Json
 from turngate.errors import ConfigError, TurngateError
@@ -144,7 +145,9 @@ def human_tool(name: str, args_schema: Any = None, *, description: str | None = 
 
     `args_schema` is a pydantic model or a JSON Schema; without it the model sends one text `question`.
     """
-    if args_schema is not None and not isinstance(args_schema, Mapping | type):
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"human tool: {name!r} is not a name")
+    if args_schema is not None and not (isinstance(args_schema, Mapping) or is_basemodel_subclass(args_schema)):
         raise ConfigError(f"human tool {name!r}: args_schema is neither a JSON Schema nor a pydantic model")
     schema = _QUESTION if args_schema is None else args_schema
     return HumanTool(

@@ -140,6 +140,9 @@ def test_a_person_as_a_tool_can_not_run_unasked() -> None:
     with pytest.raises(ConfigError, match="on_timeout"):
         make_agent(ask, interrupt_on={"ask_user": silent})
     assert make_agent(ask, interrupt_on={"ask_user": True})
+    for name, schema in (("", None), ("ask_user", dict), ("ask_user", 5)):
+        with pytest.raises(ConfigError, match="human tool"):
+            human_tool(name, schema)
 
 
 def test_a_subagent_inherits_what_it_does_not_set() -> None:
