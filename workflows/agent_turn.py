@@ -103,6 +103,7 @@ class AgentTurn(Asked):
         while True:
             if self.state.step is None:
                 if not await self._unless_stopped(self._ask_model()):
+                    await self._call_off()  # the model's answer may have come together with the stop
                     return TurnStatus.STOPPED
             else:
                 self.calls.start()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from langchain_core.messages import HumanMessage
+from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError
@@ -160,6 +161,27 @@ async def test_stopping_a_turn(shop: RunShop) -> None:
             await waiting.turn.stop()
         with pytest.raises(ClosedError):
             await client.approve(waiting.approvals[0].id)
+
+
+async def test_a_stop_that_comes_together_with_the_models_answer(shop: RunShop) -> None:
+    """The answer is kept, and its calls are answered: the next turn of a thread goes on from there."""
+    asked = asyncio.Event()
+
+    async def until_the_worker_ends(request: object) -> bool:
+        asked.set()
+        await activity.wait_for_worker_shutdown()
+        return True
+
+    gate = {"allowed_decisions": ["approve", "reject"], "when": until_the_worker_ends}
+    async with shop(PAY_5, interrupt_on={"pay": gate}) as client:
+        turn = await client.start_turn("shop", "go")
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+    # No worker is there to see which of the two came first.
+    await client.temporal.get_workflow_handle(turn.id).signal("stop", {})
+    async with shop():
+        result = await asyncio.wait_for(turn.result(), PATIENCE)
+    assert result.status == "stopped"
+    assert [message["type"] for message in result.messages or []] == ["ai", "tool"]
 
 
 async def test_a_turn_is_followed_over_a_reset(shop: RunShop) -> None:
