@@ -331,9 +331,15 @@ class Ledger:
             resolution.value = decision.value
         return resolution
 
+    def _close(self, item: Item) -> None:
+        del self._open[item.approval.id]
+        # Nobody edits it any more, and where the tool may change these are the schemas of all tools: they would go over
+        # continue-as-new once for every approval of the turn.
+        item.schemas = {}
+
     def _settle(self, item: Item, resolution: Resolution) -> None:
         approval = item.approval
-        del self._open[approval.id]
+        self._close(item)
         approval.resolution = resolution
         approval.status = SETTLED_AS[resolution.type]
         if resolution.by == "deadline" and resolution.type == "reject":
@@ -510,7 +516,7 @@ class Ledger:
 
     def cancel(self, item: Item, now: datetime) -> None:
         """Close one approval as cancelled."""
-        del self._open[item.approval.id]
+        self._close(item)
         item.approval.status = ApprovalStatus.CANCELLED
         item.approval.resolution = Resolution(type="cancelled", by="stop", at=now)
         self.notices.append(Notice("cancelled", item))

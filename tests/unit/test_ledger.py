@@ -73,6 +73,15 @@ def test_what_may_not_be_changed_must_be_sent_back_as_it_was(sent: Any, args: Js
     assert outcome(ledger, edit(**args)) == expected
 
 
+def test_what_is_settled_carries_no_schemas() -> None:
+    """They are many where the tool may change, and go over continue-as-new with every approval of the turn."""
+    ledger, item = opened({"to": "a"})
+    assert ledger.view(item).response_schema["$defs"]["edited_args"]["properties"]
+    assert outcome(ledger, edit(to="b")) == Outcome.APPLIED
+    assert "schemas" not in ledger.state.compact()["items"][0]
+    assert outcome(ledger, edit(to="b")) == Outcome.ALREADY_RESOLVED
+
+
 def test_a_late_approval_of_the_call_before_its_edit_is_a_conflict() -> None:
     """Two people have agreed on an edit: who approves what the model wanted has not said the same."""
     ledger, item = opened({"to": "a"}, quorum=2)
