@@ -12,6 +12,7 @@ from typing import Any
 
 from turngate import durations
 from turngate.errors import ConfigError
+from turngate.plain import has_half_character
 
 Duration = timedelta | int | float | str
 """A time span: a timedelta, a number of seconds, or a text such as "90s", "10m", "1h", "3d", "0.5s"."""
@@ -40,8 +41,8 @@ def flag(place: str, value: Any) -> bool:
 
 
 def text(place: str, value: Any) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
+    """Return a text that can be recorded."""
+    if not isinstance(value, str) or has_half_character(value):
         raise ConfigError(f"{place}: {value!r} is not a text")
     return value
 
@@ -66,7 +67,7 @@ def names(place: str, value: Any, *, may_be_empty: bool = True) -> tuple[str, ..
 
 def name(place: str, item: Any) -> str:
     """Return a text that is not empty."""
-    if not isinstance(item, str) or not item:
+    if not isinstance(item, str) or not item or has_half_character(item):
         raise ConfigError(f"{place}: {item!r} is not a name")
     return item
 

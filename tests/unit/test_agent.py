@@ -62,6 +62,8 @@ REVIEWED = {"allowed_decisions": ["approve", "reject"]}
         ({"tool_options": {5: {}}}, ["tool_options", "5"]),
         ({"tool_options": {"pay": {"task_queue": ""}}}, ["pay", "task_queue"]),
         ({"roles": {5: ["ann"]}}, ["roles", "5"]),
+        ({"admins": ["\udc80"]}, ["admins", "udc80"]),  # what a broken environment variable holds
+        ({"edit_notice": "\udc80"}, ["edit_notice", "udc80"]),
         ({"policy": Allowlist}, ["policy", "Allowlist"]),
         ({"roles": {"dba": "ann"}}, ["roles", "dba", "ann"]),
         ({"edit_notise": ""}, ["edit_notise", "edit_notice"]),
