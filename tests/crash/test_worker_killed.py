@@ -82,7 +82,9 @@ async def test_killed_between_the_end_and_the_report(scene: Scene) -> None:
     result = await turn.result()
     assert scene.effects.all() == [("pay", "a", 8)]
     assert len(scene.effects.starts()) == 1
-    assert (await tool_results(turn))["c1"] == ("success", "paid, see the bank's list")
+    status, told = (await tool_results(turn))["c1"]
+    assert (status, told.splitlines()[-1]) == ("success", "paid, see the bank's list")
+    assert '"amount": 8' in told, "the model called for 7, and must know what ran"
     assert [one.executed.outcome if one.executed else None for one in result.approvals] == ["unknown", None]
 
 
