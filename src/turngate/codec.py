@@ -51,9 +51,11 @@ class EncryptionCodec(PayloadCodec):
     """
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        if not keys:
+        if not isinstance(keys, Mapping) or not keys:
             raise ConfigError("an encryption codec needs at least one key")
         for key_id, key in keys.items():
+            if not isinstance(key_id, str) or not isinstance(key, bytes):
+                raise ConfigError(f"encryption key {key_id!r}: an id is a text, and a key is bytes")
             if len(key) not in _KEY_SIZES:
                 raise ConfigError(f"encryption key {key_id!r} has {len(key)} bytes; AES takes 16, 24 or 32")
         self._ciphers = {key_id.encode(): AESGCM(key) for key_id, key in keys.items()}

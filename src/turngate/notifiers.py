@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import http.client
@@ -100,6 +99,9 @@ class WebhookNotifier:
             _secret_bytes(secret)
         self._url, self._secret, self._timeout = url, secret, timeout
         self._headers = dict(headers or {})
+        for name, value in self._headers.items():
+            if not (name and all(isinstance(one, str) and _FIELD.fullmatch(one) for one in (name, value))):
+                raise ConfigError(f"header {name!r} of a webhook: names and values are printable ASCII text")
 
     def __repr__(self) -> str:
         # Whoever knows the path of a webhook may use it: it is a secret too.
@@ -260,17 +262,22 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+_ADDRESS = re.compile("[!-~]+")
+_FIELD = re.compile("[ -~]*")
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def _host(url: str) -> str:
     try:
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname:
+        if parts.username is not None:
+            raise ConfigError("a name and a password do not go into the address of a webhook: send them as a header")
+        good = _ADDRESS.fullmatch(url) and parts.port != 0  # reading a port that is none raises
+        if good and parts.scheme in ("http", "https") and parts.hostname:
             return parts.hostname
-    except (AttributeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         pass
-    raise ConfigError("a WebhookNotifier needs the address of a receiver: https://...")
+    raise ConfigError("a WebhookNotifier needs the address of a receiver: https://..., in ASCII, percent-encoded")
 
 
 def _replies(approval: Approval) -> list[Json]:
@@ -299,9 +306,11 @@ def _secret_bytes(secret: str) -> bytes:
     if not secret.startswith("whsec_"):
         return secret.encode()
     try:
-        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except binascii.Error:
-        raise ConfigError("the secret of the webhook begins with 'whsec_', and what follows is not base64") from None
+        if found := base64.b64decode(secret.removeprefix("whsec_"), validate=True):
+            return found
+    except ValueError:
+        pass
+    raise ConfigError("the secret of the webhook begins with 'whsec_', and what follows is not base64")
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -104,6 +105,13 @@ def test_bad_keys_are_named_but_not_shown(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         EncryptionCodec.parse(text)
     assert "c2VjcmV0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", [{"k1": "x" * 32}, {1: b"x" * 32}, [("k1", b"x" * 32)]])
+def test_keys_of_another_kind_are_refused_by_name(keys: Any) -> None:
+    """The likeliest: base64 where its bytes are wanted."""
+    with pytest.raises(ConfigError, match="key"):
+        EncryptionCodec(keys)
 
 
 def test_the_environment_brings_keys(monkeypatch: pytest.MonkeyPatch) -> None:

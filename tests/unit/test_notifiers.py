@@ -260,14 +260,25 @@ async def test_a_receiver_that_is_down_or_silent_is_tried_again(receiver: Receiv
     assert not down.value.permanent
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "hook.example.com", "http://", "http://[", None])
+@pytest.mark.parametrize(
+    "url",
+    ["", "ftp://x", "hook.example.com", "http://", "http://[", None]
+    + ["http://x:99999", "http://x/a b", "https://\N{LATIN SMALL LETTER U WITH DIAERESIS}.example", "https://me:pw@x"],
+)
 def test_a_bad_address_is_a_config_error(url: Any) -> None:
     """It is told when the worker starts, not when the first call waits."""
-    with pytest.raises(ConfigError, match="address of a receiver"):
+    with pytest.raises(ConfigError, match="address of a"):
         WebhookNotifier(url)
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_***", 5])
+@pytest.mark.parametrize("headers", [{"Authorization": "Bearer x\n"}, {"X": "\N{SNOWMAN}"}, {"": "x"}, {"X": 5}])
+def test_a_bad_header_is_a_config_error(headers: Any) -> None:
+    """The end of the line is what a token brings that is read from a file."""
+    with pytest.raises(ConfigError, match="header"):
+        WebhookNotifier("https://hook.example.com", headers=headers)
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_***", "whsec_", 5])
 def test_a_bad_secret_is_a_config_error(secret: Any) -> None:
     """An empty secret would sign for everybody."""
     with pytest.raises(ConfigError, match="secret"):
