@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, KeysView, Mapping, ValuesView
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -16,6 +16,8 @@ from turngate.contracts import Message, json_size
 from turngate.plain import cleaned, is_strict, text_of_bytes, whole_text
 
 Content = str | list[Any]
+_LISTED = (set, frozenset, range, map, filter, zip, KeysView, ValuesView, ItemsView)
+"""What has an end and would be written as `<map object at ...>`."""
 
 
 def readable(tool: BaseTool) -> BaseTool:
@@ -57,12 +59,14 @@ def _wrapped(function: Callable[..., Any], with_artifact: bool) -> Callable[...,
 
 
 def _presented(result: Any) -> Any:
-    if inspect.isgenerator(result):
+    if inspect.isgenerator(result) or isinstance(result, _LISTED):
         return list(result)
+    if inspect.iscoroutine(result):
+        # Nothing of it has run; written as "<coroutine object>" it would pass for a success.
+        result.close()
+        raise TypeError("its function returned a coroutine that nobody awaits: give async code as `coroutine`")
     if isinstance(result, bytes | bytearray):
         return text_of_bytes(bytes(result))
-    if isinstance(result, set | frozenset):
-        return list(result)
     return result
 
 

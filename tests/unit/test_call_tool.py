@@ -69,12 +69,30 @@ def counting() -> Iterator[int]:
         (b"\xff\xfe\x00", "//4A"),
         (b"text", "text"),
         (counting, "[1, 2]"),
+        (lambda: map(int, "12"), "[1, 2]"),
+        ({"a": 1}.items(), '[["a", 1]]'),
+        (range(2), "[0, 1]"),
         ([{"type": "text", "text": "hi"}], [{"type": "text", "text": "hi"}]),
         ("half \ud800", "half �"),
     ],
 )
 async def test_results_of_every_kind_become_readable(result: Any, expected: Any) -> None:
     assert await content(result) == expected
+
+
+async def test_a_coroutine_in_place_of_a_result_is_no_success() -> None:
+    """Nothing of it has run, and the model must not take it for done."""
+
+    async def pay_async() -> str:
+        return "paid"
+
+    def pay_() -> Any:
+        """Pay."""
+        return pay_async()
+
+    found = await run(make_agent(tool(pay_)), "pay_", {})
+    assert not found.succeeded
+    assert "coroutine" in (found.error or "")
 
 
 async def test_an_object_becomes_some_text() -> None:
