@@ -6,7 +6,7 @@ Both in one activity, so that answer and verdicts are recorded together: from th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -87,11 +87,12 @@ class CallModel:
             ) from None
         output = await _output_of(agent, message)
         plans = await _plans(agent, tools, message, _scene(request, messages, message))
+        schemas = _schemas(agent, tools, message, plans, known=request.schemas_known)
         return ModelStep(
             message=message,
             plans=plans,
-            schemas=_schemas(agent, tools, message, plans, known=request.schemas_known),
-            tool_settings=_tool_settings(agent, tools, known=request.schemas_known),
+            schemas=schemas,
+            tool_settings=_tool_settings(agent, tools, schemas),
             settings=agent.settings(search_attributes=self._search_attributes()),
             output=output.text,
             output_problem=output.problem and texts.cut(output.problem, 4 * KIB),
@@ -185,11 +186,11 @@ def _schemas(
     return found
 
 
-def _tool_settings(agent: Agent, tools: Toolbox, *, known: bool) -> dict[str, ToolSettings]:
-    """Return how each tool is executed that a reviewer may put in the place of another."""
-    if not agent.allow_tool_change or known:
+def _tool_settings(agent: Agent, tools: Toolbox, schemas: Container[str]) -> dict[str, ToolSettings]:
+    """Return how each tool is executed that a reviewer may put in the place of another: those with a schema here."""
+    if not agent.allow_tool_change:
         return {}
-    return {tool.name: agent.tool_settings(tool) for tool in tools.tools if not isinstance(tool, TaskTool)}
+    return {tool.name: agent.tool_settings(tool) for tool in tools.tools if tool.name in schemas}
 
 
 def _add_targets(found: dict[str, Json], tools: Toolbox) -> None:

@@ -183,6 +183,11 @@ async def test_schemas_of_all_tools_are_recorded_once_where_the_tool_may_change(
     assert (await step(agent())).tool_settings == {"pay": ToolSettings(), "read_table": ToolSettings()}
     known = await step(agent(), schemas_known=True)
     assert (known.schemas, known.tool_settings) == ({}, {})
+    late = make_agent(
+        model=FakeModel(answers=[calls(("pay", {"to": "a", "amount": 1}))]), allow_tool_change=True, default="review"
+    )
+    gated = await step(late, schemas_known=True)
+    assert list(gated.schemas) == list(gated.tool_settings) == ["pay"], "it is a target from now on"
 
 
 async def test_tools_that_can_not_be_loaded_are_worth_a_retry() -> None:
