@@ -16,7 +16,7 @@ JOBS   ?= 3
 # Where nothing compiled may be kept, each of the many processes that the tests start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup links test full lint format types pytest cases demo bench fuzz soak race crashes histories docs dist constraints clean
+.PHONY: help setup links test full lint format types pytest cases demo bench fuzz soak race crashes postgres histories docs dist constraints clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /make \1    /p' Makefile
@@ -85,6 +85,10 @@ race: setup ## hundreds of turns that continue as new while decisions arrive
 crashes: setup ## the same crashes beside LangChain's middleware; writes bench/crash_comparison.md
 	$(BIN)/pip install --quiet --disable-pip-version-check -r bench/crash_requirements.txt
 	$(BIN)/python -m bench.crash_comparison $(ARGS)
+
+postgres: setup ## beside LangChain's checkpointer for PostgreSQL; writes bench/postgres.json
+	$(BIN)/pip install --quiet --disable-pip-version-check -r bench/postgres_requirements.txt
+	$(BIN)/python -m bench.postgres $(ARGS)
 
 histories: setup ## record this release's histories under tests/histories
 	$(BIN)/python -m tests.histories.record $(ARGS)

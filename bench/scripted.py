@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
@@ -13,7 +13,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, tool
 
 from bench.pages import page
-from turngate import Agent
+
+if TYPE_CHECKING:
+    from turngate import Agent
 
 
 class Scripted(BaseChatModel):
@@ -111,6 +113,9 @@ PAGES: list[BaseTool] = [read_page]
 
 def agents() -> list[Agent]:
     """Return the agents of the worker that is measured."""
+    # Imported here, so that the processes of other sides hold none of it.
+    from turngate import Agent
+
     gate = {"send_mail": True}
     return [
         Agent("gated", model=Mailing(), tools=MAIL, interrupt_on=gate),

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
@@ -22,6 +22,7 @@ from turngate.devserver import DevServer
 Handle = WorkflowHandle[Any, Any]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS = 30.0
+_LINE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,11 @@ async def paused(handle: Handle) -> None:
     raise RuntimeError(f"{handle.id!r} ended without a pause")
 
 
-class Process:
-    """A worker process of one side, with the machine's accounts of it."""
+class Program:
+    """A module of ours in a process of its own, with the machine's accounts of it. It talks in lines."""
 
-    def __init__(self, side: str, server: DevServer, *, queue: str | None = None, cached: int = 1000) -> None:
-        self._command = (sys.executable, "-m", "bench.worker", side, server.address, queue or side, str(cached))
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._command = (sys.executable, "-m", module, *arguments)
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -105,15 +106,28 @@ class Process:
 
     async def launch(self) -> None:
         """Start the process and wait for nothing."""
-        self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
 
     async def ready(self) -> None:
-        """Wait until it polls."""
+        """Wait until it can be used: a worker polls then."""
+        if await self.line() != "ready":
+            raise RuntimeError(f"it did not start: {' '.join(self._command)}")
+
+    async def line(self) -> str:
+        """Wait for the next line that it says; nothing where it has ended."""
         assert self._process is not None
         assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), 120)
-        if line.strip() != b"ready":
-            raise RuntimeError(f"the worker did not start: {' '.join(self._command)}")
+        return (await asyncio.wait_for(self._process.stdout.readline(), _LINE_SECONDS)).decode().strip()
+
+    async def ask(self, *words: str) -> str:
+        """Say a line to it, and return the one that it answers."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{' '.join(words)}\n".encode())
+        if not (answer := await self.line()):
+            raise RuntimeError(f"it ended at {words[0]!r}: {' '.join(self._command)}")
+        return answer
 
     async def stop(self) -> None:
         """Ask it to end and wait until it has."""
@@ -135,7 +149,7 @@ class Process:
             process.kill()
             await process.wait()
 
-    async def __aenter__(self) -> Process:
+    async def __aenter__(self) -> Self:
         await self.launch()
         try:
             await self.ready()
@@ -148,10 +162,28 @@ class Process:
         await self.stop()
 
 
+class Process(Program):
+    """A worker process of one side."""
+
+    def __init__(self, side: str, server: DevServer, *, queue: str | None = None, cached: int = 1000) -> None:
+        super().__init__("bench.worker", side, server.address, queue or side, str(cached))
+
+
 def cpu_of(pid: int) -> float:
     """Return the seconds of processor time that a process has used."""
+    return sum(_ticks(pid)[:2]) / _TICKS
+
+
+def family_cpu_of(pid: int) -> float:
+    """Return the seconds that a process and its children have used, those that have ended included."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return (sum(_ticks(pid)) + sum(sum(_ticks(int(child))) for child in children)) / _TICKS
+
+
+def _ticks(pid: int) -> list[int]:
+    """Return its own time outside and inside of the kernel, then the same of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return [int(field) for field in fields[11:15]]
 
 
 @dataclass

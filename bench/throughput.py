@@ -34,7 +34,7 @@ async def measure(stage: Stage, rounds: int) -> list[Measure]:
     found: dict[str, list[Round]] = {side.name: [] for side in SIDES}
     for _ in range(rounds + 1):
         for side in SIDES:
-            found[side.name].append(await _round(stage, side))
+            found[side.name].append(await one_round(stage, side))
     compared = (
         ("", GATED, RAW, AT_LEAST),
         (" (no timer)", BARE, RAW, AT_LEAST),
@@ -44,11 +44,12 @@ async def measure(stage: Stage, rounds: int) -> list[Measure]:
     return [
         one
         for how, ours, raw, goal in compared
-        for one in _compared(f"{NAME}{how}", found[ours.name][1:], found[raw.name][1:], goal)
+        for one in side_by_side(f"{NAME}{how}", found[ours.name][1:], found[raw.name][1:], goal)
     ]
 
 
-async def _round(stage: Stage, side: Side) -> Round:
+async def one_round(stage: Stage, side: Side) -> Round:
+    """Run the turns of one round."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def turn() -> None:
@@ -65,17 +66,20 @@ async def _round(stage: Stage, side: Side) -> Round:
     )
 
 
-def _compared(name: str, ours: list[Round], raw: list[Round], goal: Goal | None) -> list[Measure]:
+def side_by_side(
+    name: str, ours: list[Round], raw: list[Round], goal: Goal | None, beside: str = "by hand"
+) -> list[Measure]:
+    """Compare the rounds of two sides."""
     rate = paired([one.rate for one in ours], [one.rate for one in raw])
     note = (
         f"{statistics.median(one.rate for one in ours):.1f} a second,"
-        f" by hand {statistics.median(one.rate for one in raw):.1f}; {len(raw)} pairs of {TURNS} turns"
+        f" {beside} {statistics.median(one.rate for one in raw):.1f}; {len(raw)} pairs of {TURNS} turns"
     )
-    measures = [Measure(name, "x by hand", ratio=rate, goal=goal, note=note)]
+    measures = [Measure(name, f"x {beside}", ratio=rate, goal=goal, note=note)]
     for what in ("worker", "server"):
         here, there = [getattr(one, what) for one in ours], [getattr(one, what) for one in raw]
-        note = f"{statistics.median(here):.1f} ms, by hand {statistics.median(there):.1f} ms"
+        note = f"{statistics.median(here):.1f} ms, {beside} {statistics.median(there):.1f} ms"
         measures.append(
-            Measure(f"{name}: {what}'s processor time per turn", "x by hand", ratio=paired(here, there), note=note)
+            Measure(f"{name}: {what}'s processor time per turn", f"x {beside}", ratio=paired(here, there), note=note)
         )
     return measures

@@ -108,3 +108,6 @@ async def _connected(side: str, address: str) -> Client:
 
 if __name__ == "__main__":
     asyncio.run(main(*sys.argv[1:]))
+    from turngate.leaving import leave
+
+    leave(0)
