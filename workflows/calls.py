@@ -421,6 +421,7 @@ class Calls:
             plan = outcome.plan.model_copy(update={"digest": call.plan.digest})
             if self._turn.state.tool_settings:
                 call.asked_plan = plan
+            self._hide_secrets_of(plan, call)
             self._ask(call, plan, batch=self._batch_for_review(), schemas=outcome.schemas)
         else:
             call.ran = outcome.ran
@@ -434,6 +435,12 @@ class Calls:
                 self._ask_what_happened(call, texts.tool_error(call.name, outcome.error))
                 return
             call.result = outcome.message or _answer(call, "", ok=outcome.succeeded)
+
+    def _hide_secrets_of(self, plan: CallPlan, call: Call) -> None:
+        """Mask the other tool's secret arguments also where the edit stands that put it in."""
+        item = self._turn.ledger[call.approvals[-1]]
+        secret = [*item.plan.secret_args, *plan.secret_args]
+        item.plan = item.plan.model_copy(update={"secret_args": secret})
 
     def _ask_what_happened(self, call: Call, warning: str) -> None:
         self._turn.measuring.recovery(call)
