@@ -34,6 +34,8 @@ except ImportError as error:
 RESULTS = Path(__file__).parent / "postgres.json"
 LANGCHAIN = "LangChain with PostgreSQL"
 STEPS = (50, 100, 200)
+# As it comes, and as its documentation in beta has it.
+STATES = {"": "whole", ", delta channel there": "delta"}
 # A saver does one thing at a time, also over a pool. One is how it is documented; more is the most that can be had.
 SAVERS = {"": 1, f", {postgres_langchain.POOL} savers there": postgres_langchain.POOL}
 RESUMED = replace(GATED, queue="resumed")
@@ -101,19 +103,21 @@ async def _part(part: Part, both: _Both, quick: bool) -> list[Measure]:
 
 async def _size(both: _Both, counts: tuple[int, ...]) -> list[Measure]:
     """Run long turns without a question, and see what is kept of them."""
-    ours, theirs, found = [], [], []
-    for steps in counts:
-        ours.append((await growth.ours(both.stage.client, steps)).history / steps)
-        left = json.loads(await both.langchain.ask("read", str(steps)))
-        theirs.append(left["kept"] / steps)
-        note = (
-            f"{_kb(ours[-1])} of history, {LANGCHAIN} {_kb(theirs[-1])} in the columns;"
-            f" its tables grew by {_kb(left['on_disk'] / steps)} on the disk, compressed, with TOAST and indexes"
-        )
-        name = f"bytes kept per step, {steps} steps of 4 KB"
-        found.append(Measure(name, f"x {LANGCHAIN}", ratio=ours[-1] / theirs[-1], note=note))
+    found: list[Measure] = []
+    ours = [(await growth.ours(both.stage.client, steps)).history / steps for steps in counts]
+    grown = []
+    for how, state in STATES.items():
+        theirs = [json.loads(await both.langchain.ask("read", str(steps), state)) for steps in counts]
+        grown.append(theirs[-1]["kept"] / counts[-1] / (theirs[0]["kept"] / counts[0]))
+        for steps, here, there in zip(counts, ours, theirs, strict=True):
+            note = (
+                f"{_kb(here)} of history, {LANGCHAIN} {_kb(there['kept'] / steps)} in the columns; its tables grew by"
+                f" {_kb(there['on_disk'] / steps)} on the disk, compressed, with TOAST and indexes"
+            )
+            name = f"bytes kept per step, {steps} steps of 4 KB{how}"
+            found.append(Measure(name, f"x {LANGCHAIN}", ratio=here * steps / there["kept"], note=note))
     name = f"bytes kept per step, {counts[-1]} steps beside {counts[0]}"
-    note = f"1 is linear; {LANGCHAIN} {theirs[-1] / theirs[0]:.2f}"
+    note = f"1 is linear; {LANGCHAIN} {grown[0]:.2f}, with the delta channel {grown[1]:.2f}"
     return [*found, Measure(name, "x", ratio=ours[-1] / ours[0], note=note)]
 
 

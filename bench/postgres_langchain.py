@@ -15,13 +15,15 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from langchain.agents import create_agent
+from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
@@ -41,6 +43,15 @@ _KEPT = """
 _ON_DISK = f"SELECT {' + '.join(f'pg_total_relation_size({table!r})' for table in TABLES)} AS bytes"
 
 
+class _Delta(AgentState[Any]):
+    """A state of which a step keeps what is new: in beta, and its documentation says this reducer, which is private."""
+
+    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer)]
+
+
+STATES: dict[str, Any] = {"whole": None, "delta": _Delta}
+
+
 class Threads:
     """What can be done with threads in one database."""
 
@@ -49,9 +60,9 @@ class Threads:
         self._mailing = [self._agent(Mailing(), MAIL)]
         self._numbers = itertools.count()
 
-    def _agent(self, model: BaseChatModel, tools: Sequence[BaseTool]) -> Any:
+    def _agent(self, model: BaseChatModel, tools: Sequence[BaseTool], state: Any = None) -> Any:
         gate, saver = HumanInTheLoopMiddleware({"send_mail": True}), AsyncPostgresSaver(self._pool)
-        return create_agent(model, tools, middleware=[gate], checkpointer=saver)
+        return create_agent(model, tools, middleware=[gate], checkpointer=saver, state_schema=state)
 
     async def setup(self) -> str:
         """Make the tables."""
@@ -85,10 +96,10 @@ class Threads:
         await asyncio.gather(*(turn() for _ in range(int(count))))
         return str(time.monotonic() - began)
 
-    async def read(self, steps: str) -> str:
+    async def read(self, steps: str, state: str) -> str:
         """Run a long turn, and return the bytes that it left: as written, and what the tables grew on the disk."""
-        thread, before = f"read-{steps}", await self._bytes(_ON_DISK)
-        await _invoke(self._agent(Reading(), PAGES), _said(steps), thread)
+        thread, before = f"read-{steps}-{state}", await self._bytes(_ON_DISK)
+        await _invoke(self._agent(Reading(), PAGES, STATES[state]), _said(steps), thread)
         kept, after = await self._bytes(_KEPT, thread=thread), await self._bytes(_ON_DISK)
         return json.dumps({"kept": kept, "on_disk": after - before})
 
