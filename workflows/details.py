@@ -13,6 +13,7 @@ from datetime import datetime
 
 from turngate import texts
 from turngate.contracts import Approval, CallPlan, Json, Refused, json_size
+from turngate.judging import silence
 from turngate.workflows.markdown import code, json_to_copy, json_to_read, line, prose, visible
 
 PAGE_LIMIT = 19_000
@@ -229,8 +230,8 @@ def _facts(one: Waiting) -> str:
     if approval.votes and approval.quorum.required > 1:
         facts.append(f"Agreed so far: {line(_cut(', '.join(vote.reviewer or '?' for vote in approval.votes), 200))}")
     if approval.expires_at:
-        silence = _SILENCE[(plan.on_timeout or {}).get("type", "reject")]
-        facts.append(f"If nobody decides until {_when(approval.expires_at)}, {silence}")
+        ending = _SILENCE[silence(plan, approval).get("type", "reject")]
+        facts.append(f"If nobody decides until {_when(approval.expires_at)}, {ending}")
     return "\n".join(facts)
 
 

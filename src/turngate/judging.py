@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from turngate.contracts import Approval, ApprovalStatus, ApprovalType, Json, Outcome, Resolution, Rule, digest_of
+from turngate.contracts import (
+    Approval,
+    ApprovalStatus,
+    ApprovalType,
+    CallPlan,
+    Json,
+    Outcome,
+    Resolution,
+    Rule,
+    digest_of,
+)
 from turngate.decisions import Answer, Approve, Decision, Edit, Respond
 from turngate.errors import RefusedError, refuse
 from turngate.items import SECRET, Item
@@ -55,6 +65,15 @@ def judge(item: Item, decision: Decision, now: datetime, *, signed: bool) -> Out
     if len(approval.votes) >= VOTES_LIMIT:
         raise refusal_of(item, "not_allowed", f"{VOTES_LIMIT} votes were cast: only one that settles it counts now")
     return Outcome.VOTE_RECORDED
+
+
+def silence(plan: CallPlan, approval: Approval) -> Json:
+    """Return what counts as decided where nobody decides in time.
+
+    An approval is for silence: whoever has proposed another call has spoken against this one.
+    """
+    words = plan.on_timeout or {"type": "reject"}
+    return {"type": "reject"} if words.get("type") == "approve" and approval.proposal else words
 
 
 def _judge_digest(item: Item, decision: Decision) -> None:

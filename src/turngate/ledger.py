@@ -48,6 +48,7 @@ from turngate.judging import (
     named_by,
     refusal_of,
     rule_covers,
+    silence,
 )
 from turngate.verifier import REASSIGN
 
@@ -488,7 +489,7 @@ class Ledger:
                 self._remind(item, now)
 
     def _expire(self, item: Item, now: datetime) -> None:
-        words = item.plan.on_timeout or {"type": "reject"}
+        words = silence(item.plan, item.approval)
         resolution = Resolution(
             type=words.get("type", "reject"),
             by="deadline",

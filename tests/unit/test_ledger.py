@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -116,3 +116,13 @@ def test_an_approval_is_only_handed_to_people_who_can_decide(to: list[str], good
     with pytest.raises(RefusedError) as refused:
         ledger.reassign(request, NOW)
     assert (refused.value.code, refused.value.refusals[0].path) == ("malformed", ("reviewers",))
+
+
+@pytest.mark.parametrize(("proposed", "status"), [(False, "approved"), (True, "expired")])
+def test_silence_approves_nothing_that_somebody_has_spoken_against(proposed: bool, status: str) -> None:
+    """Who proposes another call does not want this one."""
+    ledger, item = opened({"to": "a"}, quorum=2, timeout_s=60, on_timeout={"type": "approve"})
+    if proposed:
+        assert outcome(ledger, {**edit(to="b"), "reviewer": "ann"}) == Outcome.VOTE_RECORDED
+    ledger.tick(NOW + timedelta(seconds=60))
+    assert item.approval.status == status
