@@ -40,6 +40,8 @@ _LIBC = ctypes.CDLL(None)
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
+_REFUSAL = "Error:"
+_CRASH = ("panic:", "fatal error:")
 _LOG_READ = 1024 * 1024
 _GREETING = "Server:"
 """What the program says once it listens, in the line that names its address."""
@@ -163,6 +165,10 @@ class DevServer:
                 # Between choosing a free port and listening on it, somebody else may have taken it.
                 if attempt == _ATTEMPTS or None not in self._chosen:
                     raise ServerError(str(error)) from None
+            except _CrashedError as error:
+                # It chooses ports for its own parts in the same way, and gives up where one was taken meanwhile.
+                if attempt == _ATTEMPTS:
+                    raise ServerError(str(error)) from None
         # A second `start` comes back on the same ports, so that clients find the server again.
         self._chosen = (self.port, self.ui_port)
 
@@ -214,11 +220,11 @@ class DevServer:
         assert self._process is not None
         if self._process.poll() is None:
             return
-        words = self._last_words()
-        self._process = None
+        words, self._process = self._last_words(), None
+        if _REFUSAL not in words:
+            raise _CrashedError(f"the dev server ended at once, {_ATTEMPTS} times: {words}")
         if "address already in use" in words:
-            taken = self.ui_port if "UI port" in words else self.port
-            raise _PortTakenError(taken)
+            raise _PortTakenError(self.ui_port if "UI port" in words else self.port)
         raise ServerError(f"the dev server ended at once: {words}")
 
     def _words(self) -> str:
@@ -229,8 +235,15 @@ class DevServer:
 
     def _last_words(self) -> str:
         lines = self._words().strip().splitlines()
-        errors = [line for line in lines if line.startswith("Error:")] or lines[-5:]
-        return " ".join(errors[-5:]) or "it said nothing"
+        refusals = [line for line in lines if line.startswith(_REFUSAL)]
+        # A crash says why at its beginning, before all that was going on.
+        crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), None)
+        told = refusals[-5:] or (lines[-5:] if crash is None else lines[crash : crash + 3])
+        return " ".join(filter(None, told)) or "it said nothing"
+
+
+class _CrashedError(Exception):
+    """The program has ended without an error about how it was called."""
 
 
 class _PortTakenError(Exception):

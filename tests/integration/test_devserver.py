@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from turngate import attributes, devserver
-from turngate.devserver import DevServer
+from turngate.devserver import DevServer, find_binary
 from turngate.errors import ServerError
 
 pytestmark = pytest.mark.server
@@ -81,6 +81,20 @@ async def test_wrong_argument_is_shown() -> None:
     """The program's own words reach whoever started it."""
     with pytest.raises(ServerError, match="unknown flag: --bogus"):
         await DevServer(extra_args=["--bogus"]).start()
+
+
+async def test_a_program_that_crashes_at_its_start_is_started_again(tmp_path: Path) -> None:
+    """It may have lost a port that it chose for its own parts. What it said is told where it never starts."""
+    crashing, once = tmp_path / "crashing", tmp_path / "once"
+    crash = "echo 'panic: no port'; echo; echo 'goroutine 1 [running]:'; exit 2"
+    crashing.write_text(f"#!/bin/sh\n{crash}\n")
+    once.write_text(f'#!/bin/sh\nif mkdir {tmp_path}/met 2>/dev/null; then {crash}; fi\nexec {find_binary()} "$@"\n')
+    for program in (crashing, once):
+        program.chmod(0o755)
+    async with DevServer(ui=False, search_attributes=False, binary=once) as server:
+        assert server.pid is not None
+    with pytest.raises(ServerError, match=r"ended at once, 3 times: panic: no port goroutine 1"):
+        await DevServer(ui=False, binary=crashing).start()
 
 
 async def test_missing_program_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
