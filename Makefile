@@ -55,6 +55,8 @@ types: setup ## mypy --strict
 	$(BIN)/mypy
 
 pytest: setup
+	@# Compiled once, here, what else each of the processes would compile for itself at the same time.
+	@$(BIN)/pytest --collect-only --quiet --quiet --assert plain > /dev/null || true
 	@# What fails is run once more, alone and said so: many tests kill real processes and race real clocks, and a busy
 	@# machine can be late. A test that fails twice fails. Only then are the assertions taken apart, which takes each
 	@# process many seconds before its first test.

@@ -59,8 +59,8 @@ async def fire_all(flooded: Stage, workflow_id: str, number: int) -> None:
 
 async def test_thousands_of_junk_signals_during_a_pause() -> None:
     """In full as many as one run may get at all. They come at the worker's pace: a hundred, then it is waited for."""
-    number = size(1500, 10_000)
-    suggest = size(600, 4096)
+    number = size(900, 10_000)
+    suggest = size(400, 4096)
     async with own_stage(f"limit.historyCount.suggestContinueAsNew={suggest}") as flooded:
         target = await flooded.pause("pair")
         began = time.monotonic()
