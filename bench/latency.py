@@ -42,7 +42,7 @@ async def measure(stage: Stage, pairs: int) -> list[Measure]:
     found: list[Measure] = []
     for how, side in COMPARED.items():
         found += _compared(how, waits[side.name], waits["raw"], AT_MOST)
-    found += _compared(AS_SEEN, waits["gated"], waits["seen"], None)
+    found += _compared(AS_SEEN, waits["gated"], waits["seen"], AT_MOST)
     found += _compared(WITH, waits["gated"], waits["langchain"], None)
     return [*found, *_processor(used, pairs)]
 
