@@ -30,6 +30,9 @@ UPDATE_LIMIT = 3.0
 REQUEST_LIMIT = 10.0
 """Seconds to wait for the answer to a request that has no signal to fall back on."""
 
+_LONGEST_PAUSE = 0.8
+"""Seconds between two attempts at most: a run that goes over again and again wants many, until one falls in between."""
+
 _TRY_AGAIN = {RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNAVAILABLE, RPCStatusCode.ABORTED}
 # The run closed with the update under way. Sent again it meets the run that goes on, or learns that none does.
 _ABORTED_BY_CLOSING = "aborted by closing workflow"
@@ -133,7 +136,7 @@ async def answered(call: Callable[[], Awaitable[Any]], turn_id: str, limit: floa
         except RPCError as error:
             _may_retry(error, turn_id)
         await asyncio.sleep(min(pause, max(0.0, end - loop.time())))
-        pause *= 2
+        pause = min(2 * pause, _LONGEST_PAUSE)
     raise NoAnswer
 
 
