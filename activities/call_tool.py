@@ -6,7 +6,6 @@ Whatever the tool does comes back as a result: only what could be run again with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,7 +235,7 @@ async def _run(tool: BaseTool, call: Json, config: RunnableConfig, current: Curr
     tool = results.readable(tool)
     work: asyncio.Future[Any]
     if _is_async(tool):
-        work = asyncio.ensure_future(_contained(tool.ainvoke(call, config), current))
+        work = asyncio.ensure_future(usercode.contained(tool.ainvoke(call, config), "the tool"))
     else:
         work = usercode.in_thread(tool.invoke, call, config)
     try:
@@ -249,18 +248,6 @@ async def _run(tool: BaseTool, call: Json, config: RunnableConfig, current: Curr
         if not work.done() or work.cancelled():
             raise
     return work.result()
-
-
-async def _contained(coroutine: Awaitable[Any], current: CurrentCall) -> Any:
-    """Await a tool's code; what would end the worker, or look like a cancelled activity, becomes an error."""
-    try:
-        return await coroutine
-    except asyncio.CancelledError:
-        if current.cancelled:
-            raise
-        raise RuntimeError("the tool was cancelled from inside") from None
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
 def _is_async(tool: BaseTool) -> bool:

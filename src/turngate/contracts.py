@@ -48,7 +48,7 @@ MAX_FIELDS = 100
 CONTEXT_LIMIT = 64 * KIB
 """Bytes of a request's context, metadata and `review_also` together: they travel with every call."""
 
-WORKFLOW_TYPES = ("AgentTurn", "AgentThread")
+TURN, THREAD = WORKFLOW_TYPES = ("AgentTurn", "AgentThread")
 PROTOCOL = 1
 DECISIONS: tuple[str, ...] = ("approve", "edit", "reject", "respond")
 """LangChain's four decisions, in LangChain's order."""

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
@@ -130,7 +130,7 @@ def loads(data: bytes | str, limit: int = DECISION_LIMIT, values: int = MAX_DECI
         # Before parsing, which calls us for every object.
         if text.count("{") > values:
             raise _too_many_values(values)
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
+        value = json.loads(text, parse_constant=no_constant, object_pairs_hook=_no_twins)
         value_ok(value, values)
         # `1e15` is four characters on the way in and eighteen on the way out.
         if len(data) > limit // 5 and (size := json_size(value)) > limit:
@@ -193,7 +193,8 @@ def too_large(size: int) -> RefusedError:
     return refuse("too_large", f"the decision has {size} bytes; the limit is {DECISION_LIMIT}")
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python reads; for `json.loads`, as `parse_constant`."""
     raise ValueError(f"{name} is not JSON")
 
 

@@ -16,13 +16,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from turngate import rpc
+from turngate.contracts import THREAD
 from turngate.errors import UnknownApprovalError
 from turngate.events import Event, read_cursor, write_cursor
 from turngate.reading import TurnReader, first_run, open_subagents
 from turngate.waiting import Progress, pages
 
 Until = Literal["closed", "idle"]
-_THREAD = "AgentThread"
 _AHEAD = 1000
 """Events that are read before they are asked for."""
 
@@ -71,7 +71,7 @@ class _Follower:
 
     async def _is_thread(self) -> bool:
         description = await rpc.described(self._client, self._root)
-        return description.workflow_type == _THREAD
+        return description.workflow_type == THREAD
 
     async def _find_open_subagents(self) -> None:
         """A number says nothing of subagents: those that were open there are told from their beginning."""

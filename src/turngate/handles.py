@@ -18,7 +18,19 @@ from temporalio.exceptions import (
 )
 
 from turngate import rpc, sending
-from turngate.contracts import Approval, Json, Message, Receipt, Refused, Rule, TurnResult, TurnStatus, text_of
+from turngate.contracts import (
+    THREAD,
+    TURN,
+    Approval,
+    Json,
+    Message,
+    Receipt,
+    Refused,
+    Rule,
+    TurnResult,
+    TurnStatus,
+    text_of,
+)
 from turngate.errors import NoWorkerError, RefusedError, TurnFailedError, UnknownApprovalError
 from turngate.payloads import for_run
 from turngate.waiting import successor
@@ -105,8 +117,8 @@ class TurnHandle:
         visibility, which lags a moment behind.
         """
         description = await rpc.described(self.client, self.id)
-        record = [] if description.workflow_type == "AgentThread" else await self._own_record(description.status)
-        below = rpc.equals("ParentWorkflowId", self.id) or "WorkflowType = 'AgentTurn'"
+        record = [] if description.workflow_type == THREAD else await self._own_record(description.status)
+        below = rpc.equals("ParentWorkflowId", self.id) or f"WorkflowType = '{TURN}'"
         for child in await rpc.listed(self.client, below):
             if child.parent_id == self.id:
                 record += await TurnHandle(self.client, child.id).record()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from temporalio.client import Client, WorkflowExecution
 
 from turngate import attributes, rpc, starting
-from turngate.contracts import Approval, ApprovalContext, Json, Receipt
+from turngate.contracts import TURN, Approval, ApprovalContext, Json, Receipt
 from turngate.errors import NoWorkerError, RefusedError, ServerError, TurngateError
 from turngate.handles import TurnHandle
 from turngate.payloads import by_run
@@ -41,7 +41,7 @@ _HOPELESS = 3
 MORE_WAITS = "more"
 """Stands in the search attribute for what had no room in it."""
 _UNREAD = "/?"
-_OPEN = f"WorkflowType = '{starting.TURN}' AND ExecutionStatus = 'Running'"
+_OPEN = f"WorkflowType = '{TURN}' AND ExecutionStatus = 'Running'"
 
 NO_ATTRIBUTES = (
     "the namespace lacks Turngate's search attributes, so every running turn was asked, which is slow:"

@@ -17,12 +17,11 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from turngate import attributes, rpc
-from turngate.contracts import RESULT_LIMIT, Json, TurnRequest
+from turngate.contracts import RESULT_LIMIT, TURN, Json, TurnRequest
 from turngate.errors import Refusal, RefusedError, ServerError
 from turngate.payloads import Batch, check_json
 from turngate.sending import UPDATE_LIMIT, NoAnswer, answered, send
 
-TURN = "AgentTurn"
 _SUMMARY_LIMIT = 160
 _DETAILS_LIMIT = 2000
 _ID_LIMIT = 800

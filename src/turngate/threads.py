@@ -12,7 +12,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from turngate import rpc, sending, starting
-from turngate.contracts import RESULT_LIMIT, Approval, Json, Message, Rule
+from turngate.contracts import RESULT_LIMIT, THREAD, Approval, Json, Message, Rule
 from turngate.errors import ConfigError, UnknownApprovalError, refuse
 from turngate.handles import TurnHandle
 from turngate.payloads import check_json
@@ -21,7 +21,6 @@ from turngate.waiting import pages
 if TYPE_CHECKING:
     from turngate.events import Event
 
-THREAD = "AgentThread"
 OnBusy = Literal["queue", "refuse", "stop"]
 
 

@@ -19,19 +19,19 @@ from typing import Any
 async def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a sync or async function and return what it returns."""
     if is_async(function):
-        return await _contained(function(*args))
+        return await contained(function(*args))
     result = await in_thread(function, *args)
-    return await _contained(result) if inspect.isawaitable(result) else result
+    return await contained(result) if inspect.isawaitable(result) else result
 
 
-async def _contained(work: Awaitable[Any]) -> Any:
+async def contained(work: Awaitable[Any], who: str = "it") -> Any:
     """Await code of users; what would end the worker, or look as if we had been called off, becomes an error."""
     try:
         return await work
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) and task.cancelling():
             raise
-        raise RuntimeError("it was cancelled from inside") from None
+        raise RuntimeError(f"{who} was cancelled from inside") from None
     except (SystemExit, KeyboardInterrupt) as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
 

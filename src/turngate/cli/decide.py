@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
@@ -116,15 +116,13 @@ async def answer(
     value
         The answer as JSON; what is no JSON is taken as text.
     """
+    from turngate.decisions import no_constant
+
     try:
-        given: Any = json_module.loads(value, parse_constant=_no_json)
+        given: Any = json_module.loads(value, parse_constant=no_constant)
     except ValueError:
         given = value
     return await _decide((approval,), {"type": "answer", "value": given}, NONE, sender, True, json, server)
-
-
-def _no_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 async def edit(
